@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from simdist.errors import ArgumentError, require_takes, wrong_return
 from simdist.registry import Registry
+from simdist.words import counted
 
 __all__ = [
     "Graph",
@@ -66,6 +67,10 @@ class Graph:
                 raise ArgumentError(
                     f"rank {i} has neighbours {list(others)}, and is a neighbour of {back[i]}; needs the same"
                 )
+
+    def __repr__(self) -> str:
+        edges = sum(map(len, self.neighbours)) // 2
+        return f"<graph of {counted(self.size, 'rank')} and {counted(edges, 'edge')}>"
 
     @classmethod
     def of(cls, ranks: int, edges: Iterable[tuple[int, int]]) -> "Graph":

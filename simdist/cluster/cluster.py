@@ -12,6 +12,7 @@ from simdist.cluster.limits import check_kind, check_least, check_whole, fulfils
 from simdist.cluster.link import Link
 from simdist.cluster.tuned import Tuned
 from simdist.errors import ArgumentError
+from simdist.words import counted
 
 __all__ = ["Cluster"]
 
@@ -78,6 +79,15 @@ class Cluster:
                 raise ArgumentError(
                     f"rank {rank} cannot be slow by the factor {factor!r}; needs more than 0, and finite"
                 )
+
+    def __repr__(self) -> str:
+        def of(link: Link) -> str:
+            return f"{link.bytes_per_s / 1e9:,.4g} GB/s after {link.latency_s * 1e6:,.4g} µs"
+
+        nodes = f"nodes of {counted(self.devices_per_node, 'device')} ({self.device.name})"
+        more = {name: getattr(self, name) for name in ("jitter", "slow") if getattr(self, name)}
+        told = "".join(f", {name} {value}" for name, value in more.items())
+        return f"<cluster {self.name}: {nodes}, inside {of(self.inside)}, between {of(self.between)}{told}>"
 
     def node_of(self, rank: int) -> int:
         """The node that a global rank lives on."""

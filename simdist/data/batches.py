@@ -10,6 +10,7 @@ import numpy.typing as npt
 from simdist.arrays import partition
 from simdist.data.corpus import Bytes, Split
 from simdist.errors import ArgumentError, require_least, unknown_name
+from simdist.words import counted
 
 __all__ = ["ORDERS", "Batches", "Part"]
 
@@ -28,6 +29,9 @@ class Part(NamedTuple):
     windows: Bytes
     samples: npt.NDArray[np.int64]
     batch_size: int
+
+    def __repr__(self) -> str:
+        return f"<part of a batch: {len(self.windows):,} of {counted(self.batch_size, 'window')}>"
 
     def micro_batches(self, count: int) -> "list[Part]":
         """Split into this many parts, some of which may be empty."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simdist.errors import DataError
+from simdist.words import counted
 
 __all__ = ["PYTHON", "Corpus", "Split", "load"]
 
@@ -41,6 +42,9 @@ class Split:
     block_bytes: int
     blocks: npt.NDArray[np.int64]
     length: int
+
+    def __repr__(self) -> str:
+        return f"<split of {counted(self.num_windows, 'window')} of {counted(self.length, 'byte')}>"
 
     @property
     def num_windows(self) -> int:
@@ -114,6 +118,9 @@ class Corpus:
 
     text: Bytes
     name: str
+
+    def __repr__(self) -> str:
+        return f"<text {self.name!r} of {counted(len(self.text), 'byte')}>"
 
     @property
     def digest(self) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import Repr
 from typing import Any, TextIO
 
 import numpy as np
@@ -43,6 +44,13 @@ class Run:
     results: list[Any]
     trace: Trace
     elapsed_s: float
+
+    def __repr__(self) -> str:
+        return f"<run of {self.elapsed_s:.4g} s: results {_BRIEFLY.repr(self.results)}; {self.trace!r}>"
+
+
+_BRIEFLY = Repr()
+_BRIEFLY.maxlist, _BRIEFLY.maxdict, _BRIEFLY.maxother = 4, 3, 60
 
 
 def run(

@@ -49,6 +49,9 @@ class Model:
         self.padded = padded
         self.parameters = Parameters(layers.parameters)
 
+    def __repr__(self) -> str:
+        return f"<model of {self.parameters.size:,} parameters>"
+
     def of(self, layers: Sequence) -> "Model":
         """A model of only these layers, with the same examples and loss; not bound to memory."""
         return Model(layers, self._examples, self.targets_per_window, self.loss, self.padded)

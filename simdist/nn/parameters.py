@@ -54,6 +54,9 @@ class Parameter:
         self.std = std
         self.place = place or Place(shape)
 
+    def __repr__(self) -> str:
+        return f"<parameter {self.name} of shape {self.shape}>"
+
     def draw(self, seed: int) -> Array:
         """Its initial values, float64. They depend only on the seed and the name.
 

@@ -11,6 +11,7 @@ from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.text import Text
 from simdist.training.trainer import Trainer
+from simdist.words import counted
 
 __all__ = ["Execution", "execute"]
 
@@ -27,6 +28,10 @@ class Execution(NamedTuple):
     seconds: float
     memory: list[Mapping[str, int]]
     num_bytes: list[int]
+
+    def __repr__(self) -> str:
+        ranks, most = counted(len(self.num_bytes), "rank"), max(self.num_bytes, default=0) / 1e9
+        return f"<execution on {ranks}: {self.seconds:.4g} s a step, at most {most:,.4g} GB>"
 
 
 def execute(config: Config, bench: Workbench) -> Execution:

@@ -32,6 +32,9 @@ class Plan(NamedTuple):
     num_bytes: float
     step: Step
 
+    def __repr__(self) -> str:
+        return f"<plan of {self.step.seconds:.4g} s a step and {self.num_bytes / 1e9:,.4g} GB: {self.config!r}>"
+
 
 class Plans(NamedTuple):
     """The result of a search.
@@ -45,6 +48,10 @@ class Plans(NamedTuple):
     best: list[Plan]
     too_large: list[Plan]
     tried: int
+
+    def __repr__(self) -> str:
+        best = f", the first {self.best[0]!r}" if self.best else ""
+        return f"<plans: {len(self.best)} fit{best}; {len(self.too_large)} are too large; tried: {self.tried:,}>"
 
 
 def planned(config: Config, bench: Workbench) -> Plan:

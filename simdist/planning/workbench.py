@@ -21,6 +21,7 @@ from simdist.training.methods import CUTTING, recipe
 from simdist.training.models import sample
 from simdist.training.pipelines import costs
 from simdist.training.traffic import Call, scratch_bytes
+from simdist.words import counted
 
 __all__ = ["Workbench"]
 
@@ -54,6 +55,9 @@ class Workbench:
         self.cluster = cluster
         self.ranks = ranks
         self._known: dict[tuple[Hashable, ...], Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<workbench: {counted(self.ranks, 'rank')} of {self.cluster.name}>"
 
     def once(self, make: Callable[[], T], *key: Hashable) -> T:
         """The result of `make`, which is called once for each key."""

@@ -24,7 +24,7 @@ from simdist.toml import check_kinds
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
 from simdist.training.methods import OFFLOADS, check, methods, whole
 from simdist.training.models import models, sized
-from simdist.training.option import Option, Per, checking_names, option
+from simdist.training.option import Option, Per, checking_names, differing, option
 from simdist.training.pipelines import chunked, is_updating
 
 __all__ = ["BRINGING", "Config", "options"]
@@ -202,10 +202,7 @@ class Config:
         "asynchronous", Per("method", **dict.fromkeys(AVERAGING[:2], 8), diloco=20), "steps between averages", least=1
     )
     switch_share: float = option(
-        "asynchronous",
-        Per("method", **{"post-local": 0.5}),
-        "share of the steps, at the start, that are all averaged",
-        below=1,
+        "asynchronous", _per_method(["post-local"], 0.5), "share of steps, at the start, that are all averaged", below=1
     )
     outer_rate: float = option("asynchronous", Per("method", diloco=0.7), "learning rate of the outer step")
     slow: str = option(
@@ -248,6 +245,9 @@ class Config:
             )
         self.rates()
         check(self)
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in differing(self).items())})"
 
     def _implied_method(self) -> str | None:
         """The method as it was given, or as other settings imply it."""

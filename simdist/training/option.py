@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from simdist.errors import ArgumentError, UnknownNameError, unknown_name
 from simdist.words import meant
 
-__all__ = ["ELSEWHERE", "Option", "Per", "checking_names", "option"]
+__all__ = ["ELSEWHERE", "Option", "Per", "checking_names", "differing", "option"]
 
 ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")
 """Options of a run's start, given anew each time: no settings."""
@@ -132,6 +132,18 @@ def option(
 ) -> Any:
     """A dataclass field with such an option."""
     return field(default=None, metadata={"option": Option(group, default, help, choices, **limits)})
+
+
+def differing(settings: Any) -> dict[str, Any]:
+    """The settings of a dataclass of options that are not the defaults with those before them."""
+    known: dict[str, Any] = {}
+    found = {}
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if value != each.metadata["option"].resolve(each.name, None, known):
+            found[each.name] = value
+        known[each.name] = value
+    return found
 
 
 def checking_names(settings: type[_Settings]) -> type[_Settings]:

@@ -17,6 +17,7 @@ from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.dataflow import Message, Step, gives, needs, steps
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.times import Clockwork, Times
+from simdist.words import counted, listed
 
 __all__ = ["SENDS", "Course", "play"]
 
@@ -38,6 +39,10 @@ class Course:
     end: list[list[float]]
     arrived: dict[Value, float] = field(default_factory=dict)
     waiting: dict[int, Message] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        actions, stuck = counted(sum(map(len, self.end)), "action"), f"; stuck: {listed(self.waiting)}"
+        return f"<course of {actions} on {counted(len(self.end), 'rank')}{stuck if self.waiting else ''}>"
 
 
 def play(

@@ -10,6 +10,7 @@ from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Part
 from simdist.parallel.pipeline.placement import Placement, linear
 from simdist.parallel.pipeline.weights import FLUSH, Weights
+from simdist.words import counted
 
 __all__ = ["Schedule", "require_schedule"]
 
@@ -100,6 +101,11 @@ class Schedule:
         """The stage, or a question mark if there is no such chunk."""
         stages = self.placement[rank]
         return str(stages[part.chunk]) if 0 <= part.chunk < len(stages) else "?"
+
+    def __repr__(self) -> str:
+        actions = counted(sum(map(len, self.rows)), "action")
+        ranks, micro_batches = counted(self.num_ranks, "rank"), counted(self.num_micro_batches, "micro-batch")
+        return f"<schedule {self.name} of {ranks} and {micro_batches}: {actions}, which print() shows>"
 
     def __str__(self) -> str:
         """The rows as text, one per line, in columns."""

@@ -47,6 +47,9 @@ class Simulation:
     times: Times
     course: Course
 
+    def __repr__(self) -> str:
+        return f"<simulation: makespan {self.makespan:g}, bubble {self.bubble:g}; {self.schedule!r}>"
+
     @property
     def makespan(self) -> float:
         """From the start to the end of the last action."""
