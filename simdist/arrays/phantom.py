@@ -20,6 +20,7 @@ __all__ = ["Phantom", "phantom"]
 Shape = tuple[int, ...]
 
 _ITEM = bytes(1)  # the memory of all elements, whatever the shape
+_MOST = 2**63 - 1  # items, as in NumPy
 _blank = object.__new__  # skips the checks of __init__
 
 
@@ -40,6 +41,8 @@ class Phantom(NDArrayOperatorsMixin):
         self.shape: Shape = (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
         self.dtype = np.dtype(dtype)
         self.size = math.prod(self.shape)
+        if self.size > _MOST:
+            raise ArrayError(f"a phantom of shape {self.shape} has {self.size:.3g} items; needs at most {_MOST:.3g}")
         self.base: Phantom | None = None
 
     ndim = property(lambda self: len(self.shape))
@@ -282,7 +285,7 @@ def phantom(shape: int | Shape, dtype: Any = np.float32) -> Phantom:
     """An array of this shape and dtype that holds no numbers.
 
     Raises:
-        ArrayError: a length is negative.
+        ArrayError: a length is negative, or all together are more than NumPy counts.
     """
     made = Phantom(shape, dtype)
     if min(made.shape, default=0) < 0:

@@ -109,6 +109,12 @@ def test_has_no_negative_length(shape):
         phantom(shape)
 
 
+def test_has_no_more_items_than_numpy_counts():
+    assert phantom((1 << 62, 1)).reshape(-1).shape == (1 << 62,)
+    with pytest.raises(ArrayError, match=r"\(4294967296, 4294967296\) has 1.84e\+19 items; needs at most 9.22e\+18"):
+        phantom((1 << 32, 1 << 32))
+
+
 def test_joins_only_what_fits_as_numpy_does():
     x, y = pair(2, 3)
     for axis in (0, 1, -1):
