@@ -20,7 +20,7 @@ from simdist.collectives.segments import SEGMENT_BYTES
 from simdist.errors import ArgumentError, DataError, unknown_name
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
-from simdist.plots.file import check_format, save
+from simdist.plots.file import check_folder, check_format, save
 from simdist.plots.style import seconds, size
 from simdist.plots.sweep import in_words
 from simdist.words import counted
@@ -110,9 +110,8 @@ def _check_files(args: Namespace) -> None:
     """Check, before anything is measured, that the output files can be written."""
     if args.picture is not None:
         check_format(args.picture)
-    for path in (args.out, args.picture):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise ArgumentError(f"cannot write {path}: needs the name of a file in an existing folder")
+    if args.out is not None:
+        check_folder(args.out)
 
 
 def _tune(args: Namespace) -> int:

@@ -14,6 +14,7 @@ from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.parallel.pipeline import schedules
 from simdist.plots import attention_work, collective_steps, expert_load, timeline, timeline_page, traffic
+from simdist.plots.file import check_folder
 from simdist.plots.style import PAGE
 from simdist.trace import Trace
 
@@ -118,6 +119,7 @@ def _page(args: argparse.Namespace) -> None:
     out = args.out or source.parent / f"{source.resolve().stem or 'trace'}.html"
     if out.suffix.lower() != ".html":
         raise ArgumentError(f"cannot write {out}: with --html its name must end in .html")
+    check_folder(out)
     timeline_page(Trace.load(source), start_s=args.start, end_s=args.end).save(out)
     print(f"written: {out}")
 
@@ -134,6 +136,8 @@ def _of_trace(trace: Trace, args: argparse.Namespace) -> Figure:
         return timeline(trace, start_s=args.start, end_s=args.end, arrows=args.arrows, width=args.width)
     start_s, end_s = -inf if args.start is None else args.start, inf if args.end is None else args.end
     trace = Trace([s for s in trace if start_s <= s.start_s < end_s], trace.ranks)
+    if not trace:
+        raise ArgumentError(f"nothing begins from {start_s:g} s to {end_s:g} s in {args.subject[0]}")
     if args.kind == "traffic":
         return traffic(trace, width=args.width)
     if args.kind == "attention":

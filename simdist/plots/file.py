@@ -8,15 +8,22 @@ from matplotlib.figure import Figure
 
 from simdist.errors import ArgumentError, DataError
 
-__all__ = ["check_format", "save", "writing"]
+__all__ = ["check_folder", "check_format", "save", "writing"]
 
 _FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_format(path: Path) -> None:
-    """Raise ArgumentError unless the name ends in a supported picture format."""
+    """Raise ArgumentError unless the name ends in a supported picture format, and is one of `check_folder`."""
     if path.suffix.lower() not in _FORMATS:
         raise ArgumentError(f"cannot write {path}: its name must end in {', '.join(_FORMATS)}")
+    check_folder(path)
+
+
+def check_folder(path: Path) -> None:
+    """Raise ArgumentError unless it is the name of a file, new or not, in a folder that there is."""
+    if path.is_dir() or not path.parent.is_dir():
+        raise ArgumentError(f"cannot write {path}: needs the name of a file in an existing folder")
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -83,6 +83,12 @@ def test_a_page(trace, tmp_path, capsys):
         (["t.json", "--html", "--width", "5"], "--width is 5, and --html a page as wide as its window"),
         (["t.json", "--kind", "traffic", "--arrows"], "--arrows is for pictures of a timeline or a schedule"),
         (["t.json", "--html", "-o", "t.png"], "must end in .html"),
+        (
+            ["t.json", "--html", "-o", "nowhere/t.html"],
+            "nowhere/t.html: needs .* an existing folder",
+        ),
+        (["t.json", "--kind", "traffic", "--start", "99"], "nothing begins from 99 s to inf s in t.json"),
+        (["t.json", "--kind", "traffic", "--start", "nan"], "nothing begins from nan s to inf s in t.json"),
     ],
 )
 def test_pages_that_cannot_be_written(words, fault, trace, monkeypatch):
@@ -116,7 +122,11 @@ def test_a_collective(tmp_path, monkeypatch):
             ArgumentError,
             r"ring\.bmp: its name must end in \.png",
         ),
-        (["collective", "all_reduce", "ring", "-o", "nowhere/ring.png"], DataError, r"cannot write nowhere/ring\.png"),
+        (
+            ["collective", "all_reduce", "ring", "-o", "nowhere/r.png"],
+            ArgumentError,
+            r"nowhere/r\.png: needs .* folder",
+        ),
         (["schedule"], ArgumentError, "takes the name of one schedule"),
         (["schedule", "zbh3"], UnknownNameError, "did you mean 'zb-h2'"),
         (["schedule", "gpipe", "--chunks", "2"], UnknownNameError, "unknown option of gpipe 'chunks'"),
