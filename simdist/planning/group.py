@@ -56,9 +56,10 @@ class Group:
         found: dict[tuple[int, ...], Group] = {}  # by the node of each rank, counted from the first
         for start in starts:
             ranks = tuple(start + rank for rank in own)
-            nodes = {cluster.node_of(rank) for rank in ranks}
-            crossing.update(nodes if len(nodes) > 1 else ())
-            found.setdefault(tuple(cluster.node_of(rank) - min(nodes) for rank in ranks), cls(cluster, ranks))
+            nodes = [cluster.node_of(rank) for rank in ranks]
+            every, first = set(nodes), min(nodes)
+            crossing.update(every if len(every) > 1 else ())
+            found.setdefault(tuple(node - first for node in nodes), cls(cluster, ranks))
         group = max(found.values(), key=lambda group: (group.nodes.num_nodes, not group.nodes.equal))
         return replace(group, at_once=max([1, *(crossing[node] for node in group.nodes)]))
 

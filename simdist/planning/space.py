@@ -3,7 +3,7 @@
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 from simdist.cluster import Cluster
@@ -98,7 +98,8 @@ def _settings(
 def _meshes(given: Mapping[str, Any], ranks: int, cluster: Cluster, misfits: Counter[str]) -> Iterator[dict[str, int]]:
     """The sizes of all axes. Ranks that share layers divide a node evenly, or fill several nodes."""
     most = cluster.devices_per_node
-    divisors = [n for n in range(1, ranks + 1) if ranks % n == 0]
+    small = [n for n in range(1, isqrt(ranks) + 1) if ranks % n == 0]
+    divisors = [*small, *(ranks // n for n in reversed(small) if n * n != ranks)]
     near = [n for n in divisors if n <= most]
     experts = [n for n in near if (given.get("experts") or 1) % n == 0]
     long = near if given.get("context_bytes", 0) >= LONG or any(map(given.get, _ATTENTION)) else [1]

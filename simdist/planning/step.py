@@ -1,5 +1,6 @@
 """Step: the time of a training step, composed of the times of its parts."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, inf
@@ -128,14 +129,12 @@ def _overlapped(job: Job) -> float:
         before = (0.0,) * 4 if weights else took.pop()  # a layer without weights counts with the one before it
         own = layer.seconds["F"], layer.seconds["B"], *sent_s
         took.append(tuple(map(sum, zip(before, own, strict=True))))
+    begins, ends = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for i, piece in enumerate(pieces):
+        begins[piece.first].append(i)
+        ends[piece.last].append(i)
     layers = [
-        Layer(
-            forward_s,
-            backward_s,
-            tuple(i for i, piece in enumerate(pieces) if piece.first == k),
-            tuple(i for i, piece in enumerate(pieces) if piece.last == k),
-            (sent_forward_s, sent_backward_s),
-        )
+        Layer(forward_s, backward_s, tuple(begins[k]), tuple(ends[k]), (sent_forward_s, sent_backward_s))
         for k, (forward_s, backward_s, sent_forward_s, sent_backward_s) in enumerate(took)
     ]
     return micro_batches_s(layers, travel, job.config.micro_batches)

@@ -27,6 +27,7 @@ __all__ = ["Workbench"]
 
 T = TypeVar("T")
 
+_MOST_RANKS = 1 << 20
 _SMALL_BYTES = 4096  # of each rank's chunk
 _MOST_MESSAGES = 50_000
 
@@ -39,12 +40,14 @@ class Workbench:
         ranks: the number of its ranks that train together.
 
     Raises:
-        ArgumentError: ranks is less than 1, or they differ in speed, computation takes no time, or the cluster has
-            jitter.
+        ArgumentError: ranks is less than 1 or above 1,048,576, or they differ in speed, computation takes no time, or
+            the cluster has jitter.
     """
 
     def __init__(self, cluster: Cluster | str, ranks: int) -> None:
         require_least("ranks", ranks, 1)
+        if ranks > _MOST_RANKS:
+            raise ArgumentError(f"ranks is {ranks}; plans need at most {_MOST_RANKS:,}")
         cluster = find_cluster(cluster)
         if cluster.jitter:
             raise ArgumentError(f"jitter of {cluster.name} is {cluster.jitter}; plans need 0")

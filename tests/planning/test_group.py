@@ -62,3 +62,9 @@ def test_the_slowest_of_many_groups():
 
 def test_of_one_there_is_nothing_to_wait_for():
     assert Group(preset("h100"), (3,)).seconds("all_reduce", 1 << 30) == 0
+
+
+def test_groups_of_many_ranks_are_found_in_one_pass():
+    """A pass over all nodes for each rank would take an hour."""
+    group = Group.slowest(preset("h100"), range(1 << 18), [0])
+    assert (len(group.ranks), group.nodes.num_nodes, group.at_once) == (1 << 18, 1 << 15, 1)

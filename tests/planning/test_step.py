@@ -272,6 +272,14 @@ def test_what_is_left_to_execution(change, message):
     Workbench(H100.with_(slow={0: 1.0, 2: 3.0}), 2)  # nobody here is slow
 
 
+@pytest.mark.parametrize(
+    ("ranks", "needs"), [(-1, "needs at least 1"), ((1 << 20) + 1, "plans need at most 1,048,576")]
+)
+def test_ranks_have_limits(ranks, needs):
+    with pytest.raises(ArgumentError, match=f"ranks is {ranks}; {needs}"):
+        Workbench(H100, ranks)
+
+
 WIDE = SMALL | {"layers": 8, "width": 2048, "heads": 16, "context_bytes": 2048, "vocabulary": 32000}
 WIDE |= {"global_batch_size": 16, "flash_attention": True}
 SLOW, FAST = Link(5e-6, 20e9), Link(5e-6, 450e9)

@@ -8,6 +8,7 @@ after     all          nothing            all          some, for W  nothing
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -167,12 +168,15 @@ def _stacked(layers: Sequence[Footprint], most: Callable[[Footprint, str], float
     f, i = ([layer.levels[letter].after for layer in layers] for letter in "FI")
     own = {letter: [most(layer, letter) for layer in layers] for letter in "FBIW"}
     places = range(len(layers))
-    of_loss = [sum(layer.loss_bytes for layer in layers[k + 1 :]) for k in places]
+    f_before, i_before = ([0.0, *accumulate(kept)] for kept in (f, i))  # of the layers before the k-th
+    i_after, of_loss = (
+        [0.0, *accumulate(reversed(kept[1:]))][::-1] for kept in (i, [layer.loss_bytes for layer in layers])
+    )
     return {
-        "F": max(sum(f[:k]) + own["F"][k] for k in places),
-        "B": max(sum(f[:k]) + own["B"][k] + of_loss[k] for k in places),
-        "I": max(sum(f[:k]) + own["I"][k] + sum(i[k + 1 :]) + of_loss[k] for k in places),
-        "W": max(sum(i[:k]) + own["W"][k] for k in places),
+        "F": max(f_before[k] + own["F"][k] for k in places),
+        "B": max(f_before[k] + own["B"][k] + of_loss[k] for k in places),
+        "I": max(f_before[k] + own["I"][k] + i_after[k] + of_loss[k] for k in places),
+        "W": max(i_before[k] + own["W"][k] for k in places),
     }
 
 
