@@ -7,6 +7,7 @@ it can be pickled from a rank's process to the one that started it.
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from inspect import signature
+from numbers import Integral, Real
 from typing import Any
 
 __all__ = [
@@ -29,11 +30,13 @@ __all__ = [
     "UnknownNameError",
     "UnmatchedMessage",
     "WorldUnavailable",
+    "require_kind",
     "require_least",
     "require_more",
     "require_name",
     "require_share",
     "require_takes",
+    "require_whole",
     "typed",
     "unknown_name",
     "wrong_return",
@@ -119,21 +122,47 @@ class UnmatchedMessage(RuntimeWarning):
 
 
 def require_least(name: str, value: float, least: float) -> None:
-    """Raise ArgumentError unless the value of this name is at least `least`; NaN is not."""
+    """Raise ArgumentError unless the value of this name is a number of at least `least`; NaN is not."""
+    _require_number(name, value)
     if not value >= least:
         raise ArgumentError(f"{name} is {value}; needs at least {least}")
 
 
 def require_more(name: str, value: float, limit: float) -> None:
-    """Raise ArgumentError unless the value of this name is above `limit`; NaN is not."""
+    """Raise ArgumentError unless the value of this name is a number above `limit`; NaN is not."""
+    _require_number(name, value)
     if not value > limit:
         raise ArgumentError(f"{name} is {value}; needs more than {limit}")
 
 
 def require_share(name: str, value: float) -> None:
-    """Raise ArgumentError unless the value of this name is at least 0 and less than 1."""
+    """Raise ArgumentError unless the value of this name is a number of at least 0 and less than 1."""
+    _require_number(name, value)
     if not 0 <= value < 1:
         raise ArgumentError(f"{name} is {value}; needs at least 0 and less than 1")
+
+
+def require_whole(name: str, value: object, least: int) -> None:
+    """Raise ArgumentError unless the value of this name is a whole number of at least `least`."""
+    if not isinstance(value, Integral):
+        raise ArgumentError(f"{name} is {value!r:.60}; needs a whole number of at least {least}")
+    require_least(name, int(value), least)
+
+
+def _require_number(name: str, value: object) -> None:
+    if not isinstance(value, Real):
+        raise ArgumentError(f"{name} is {value!r:.60}; needs a number")
+
+
+def require_kind(name: str, value: object, kind: type, such_as: str = "") -> None:
+    """Raise ArgumentError unless the value of this name is of this class.
+
+    Args:
+        such_as: how to get one, for the message.
+    """
+    if not isinstance(value, kind):
+        hint = f", such as {such_as}" if such_as else ""
+        raise ArgumentError(f"{name} is {typed(value)}; needs {_a(kind.__name__)}{hint}")
 
 
 def require_name(kind: str, name: object) -> None:
@@ -178,8 +207,11 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
 
 def typed(value: object) -> str:
     """The type of a value with its article, such as a list or an int; or None."""
-    name = type(value).__name__
-    return "None" if value is None else f"{'an' if name.lower().startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {name}"
+    return "None" if value is None else _a(type(value).__name__)
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun.lower().startswith(('a', 'e', 'i', 'o', 'nd')) else 'a'} {noun}"
 
 
 def wrong_return(what: str, returned: object, needs: str) -> ArgumentError:

@@ -1,11 +1,20 @@
 import re
 
+import numpy as np
 import pytest
 
+import simdist as sd
+from simdist.arrays import phantom
 from simdist.asynchronous import graphs
-from simdist.errors import ArgumentError, require_least, require_more, require_share, require_takes
-from simdist.parallel import compression, optimizer, pipeline
-from simdist.training import methods
+from simdist.collectives import cost
+from simdist.data import Batches, Corpus
+from simdist.errors import ArgumentError, require_least, require_more, require_share, require_takes, require_whole
+from simdist.nn import gpt, mlp
+from simdist.optim import Schedule
+from simdist.parallel import DataParallel, compression, optimizer, pipeline
+from simdist.planning import Workbench, execute, planned, search
+from simdist.plots import timeline, timeline_page, traffic
+from simdist.training import Config, methods
 
 
 def fits_none():
@@ -42,6 +51,79 @@ def test_an_argument_that_nobody_gives():
         ArgumentError, match=r"what makes x is called with \(a, d=…\); this one cannot be: got an unexp"
     ):
         require_takes("x", lambda a, *, c: 0, "a", d=1)
+
+
+@pytest.mark.parametrize("value", ["3", None, [3], 1j])
+@pytest.mark.parametrize("require", [require_least, require_more, require_share, require_whole])
+def test_what_is_no_number_is_within_no_limits(require, value):
+    with pytest.raises(ArgumentError, match=f"x is {re.escape(repr(value))}; needs a (whole )?number"):
+        require("x", value, *([] if require is require_share else [0]))
+
+
+def test_whole_numbers_may_be_numpys():
+    require_whole("x", np.int64(3), 3)
+    with pytest.raises(ArgumentError, match="x is 3.0; needs a whole number of at least 3"):
+        require_whole("x", 3.0, 3)
+    with pytest.raises(ArgumentError, match="x is 2; needs at least 3"):
+        require_whole("x", 2, 3)
+
+
+def give_way(comm):
+    pass
+
+
+RUN = sd.run(give_way, 1)
+BENCH = Workbench("h100", 4)
+TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        (
+            lambda: sd.run(lambda: 3),
+            "called with a communicator; this one cannot be: too many positional",
+        ),
+        (lambda: sd.run(give_way, args=(1,)), "called with a communicator and 1 argument of args; this one"),
+        (lambda: timeline(RUN), "trace is a Run; needs a Trace, such as sd.run"),
+        (lambda: timeline_page(RUN), "trace is a Run; needs a Trace"),
+        (lambda: traffic(RUN), "trace is a Run; needs a Trace"),
+        (lambda: planned({"model": "gpt"}, BENCH), r"config is a dict; needs a Config, such as Config\(model="),
+        (lambda: planned(Config(), "h100"), "bench is a str; needs a Workbench, such as Workbench"),
+        (lambda: execute({}, BENCH), "config is a dict"),
+        (lambda: search({}, "h100"), "bench is a str"),
+        (lambda: search(Config(), BENCH), "given is a Config; needs a Mapping, such as {"),
+        (lambda: search({"batch": 4}, BENCH), "unknown setting 'batch': it is called global_batch_size"),
+        (lambda: Workbench("h100", 2.5), "ranks is 2.5; needs a whole number"),
+        (lambda: BENCH.cluster.with_(bandwidth=3), "unknown field of a cluster 'bandwidth'"),
+        (lambda: pipeline.schedule("1f1b", 8 / 2, 4), "1f1b with stages=4.0; needs a whole number"),
+        (lambda: pipeline.schedule("1f1b", None, 4), "1f1b with stages=None; needs a whole number"),
+        (lambda: pipeline.schedule(4, 4, 4), "name of a schedule is an int; needs a str, such as '1f1b'"),
+        (lambda: pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 3), "times is an int; needs a Times"),
+        (lambda: gpt("gpt2"), r"shape is a str; needs a Shape, such as published\('gpt2'\)"),
+        (lambda: mlp(4, 4, 8, 1.5), "hidden_layers is 1.5; needs a whole number"),
+        (lambda: mlp(4, 4, 8, 1).forward(np.zeros((2, 9), np.uint8)), "windows of 9 bytes; this model needs 5"),
+        (lambda: mlp(4, 4, 8, 1).forward(np.zeros((2, 5))), r"windows are float64 of shape \(2, 5\); needs uint8"),
+        (lambda: mlp(4, 4, 8, 1).forward(3), r"windows are 3; needs uint8 of shape \(n, length\)"),
+        (lambda: TEXT.split(5, float("nan"), 0), "validation_share is nan; needs at least 0"),
+        (lambda: TEXT.split(5, 0.1, -1), "seed is -1; needs at least 0"),
+        (lambda: Batches(TEXT.split(5, 0.1, 0)[0], 4, 0).part(0, 5, 1), "rank is 5 of 1; needs at least 0 and less"),
+        (lambda: Schedule(1.0, 5)(-1), "step is -1; needs at least 0"),
+        (lambda: phantom(2.5), "a phantom of shape 2.5; needs a whole number, or a tuple of them"),
+        (lambda: cost("all_reduce", "ring", ranks="4", num_bytes=8), "ranks is '4'; needs a whole number"),
+        (
+            lambda: sd.run(lambda comm: DataParallel(mlp(4, 4, 8, 1), comm, "adamw", 0)),
+            "recipe is a str; needs a Recipe",
+        ),
+        (lambda: sd.run(lambda comm: comm.exchange(3)), r"a note 3 on rank 0: needs a text, such as repr\(3\)"),
+        (lambda: sd.run(lambda comm: comm.empty("3", float)), "of shape '3' on rank 0: needs a whole number"),
+        (lambda: sd.run(lambda comm: comm.empty(3, "nope")), "of dtype 'nope' on rank 0: data type 'nope' not under"),
+    ],
+)
+def test_what_is_of_another_kind_is_told_by_its_name(call, fault):
+    """Not by an AttributeError or a TypeError from within."""
+    with pytest.raises(ArgumentError, match=fault):
+        call()
 
 
 @pytest.mark.parametrize("require", [require_least, require_more, require_share])

@@ -287,6 +287,9 @@ def phantom(shape: int | Shape, dtype: Any = np.float32) -> Phantom:
     Raises:
         ArrayError: a length is negative, or all together are more than NumPy counts.
     """
+    lengths = shape if isinstance(shape, tuple | list) else (shape,)
+    if not all(isinstance(length, int | np.integer) for length in lengths):
+        raise ArrayError(f"a phantom of shape {shape!r}; needs a whole number, or a tuple of them")
     made = Phantom(shape, dtype)
     if min(made.shape, default=0) < 0:
         raise ArrayError(f"a phantom of shape {made.shape}; needs lengths of at least 0")

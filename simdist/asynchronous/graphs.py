@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import isqrt
+from numbers import Integral
 from typing import TypeVar
 
 from simdist.errors import ArgumentError, require_takes, wrong_return
@@ -69,8 +70,7 @@ class Graph:
                 )
 
     def __repr__(self) -> str:
-        edges = sum(map(len, self.neighbours)) // 2
-        return f"<graph of {counted(self.size, 'rank')} and {counted(edges, 'edge')}>"
+        return f"<graph of {counted(self.size, 'rank')} and {counted(len(self.edges), 'edge')}>"
 
     @classmethod
     def of(cls, ranks: int, edges: Iterable[tuple[int, int]]) -> "Graph":
@@ -158,8 +158,8 @@ def named(name: str) -> Callable[[Maker], Maker]:
         def ladder(ranks):
             return Graph.of(ranks, [(r, r + k) for k in (1, 2) for r in range(ranks - k)])
 
-    It must return a connected `Graph`, or raise ArgumentError if there is none for this number of ranks. A name of your
-    own may be registered again.
+    It must return a connected `Graph`, or raise ArgumentError if there is none of this size. A name of your own may be
+    registered again.
 
     Raises:
         ArgumentError: there is no name, or it is one of simdist's own; or the function takes no number of ranks.
@@ -187,8 +187,8 @@ def graph(name: str, ranks: int) -> Graph:
         ArgumentError: ranks is below 1; or the function returns no graph, one of another size, or a disconnected one.
     """
     maker = _MAKERS.find(name)
-    if ranks < 1:
-        raise ArgumentError(f"a graph of {ranks} ranks; needs at least 1")
+    if not isinstance(ranks, Integral) or ranks < 1:
+        raise ArgumentError(f"a graph of {ranks!r} ranks; needs a whole number of at least 1")
     made = maker(ranks)
     if not isinstance(made, Graph):
         raise wrong_return(f"what makes graph {name}", made, "a Graph")

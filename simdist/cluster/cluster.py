@@ -1,7 +1,7 @@
 """Cluster: nodes of devices, and the links inside and between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import inf
 from numbers import Integral
 from typing import Any
@@ -11,7 +11,7 @@ from simdist.cluster.host import Host
 from simdist.cluster.limits import check_kind, check_least, check_whole, fulfils
 from simdist.cluster.link import Link
 from simdist.cluster.tuned import Tuned
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, unknown_name
 from simdist.words import counted
 
 __all__ = ["Cluster"]
@@ -110,5 +110,13 @@ class Cluster:
         return self.with_(device=self.device.computing_in(dtype))
 
     def with_(self, **changes: Any) -> "Cluster":
-        """This cluster with some of its fields changed."""
+        """This cluster with some of its fields changed.
+
+        Raises:
+            UnknownNameError: it has no such field.
+        """
+        known = [each.name for each in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise unknown_name("field of a cluster", name, known)
         return replace(self, **changes)

@@ -1,6 +1,7 @@
 """Cost: exact counts of what a collective moves, and its running time by the papers."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple, TypeVar
 
 from simdist.arrays import Partition, partition
@@ -167,8 +168,9 @@ class Case:
         for name in ("ranks", "num_bytes", "rank", "root", "itemsize", "ranks_per_node"):
             value = getattr(self, name)
             if type(value) is not int:  # 1e8, as people write it
-                if value % 1:
-                    raise ArgumentError(f"{name} is {value}; needs a whole number")
+                is_number = isinstance(value, Real)
+                if not is_number or value % 1:
+                    raise ArgumentError(f"{name} is {value!r}; needs a whole number")
                 object.__setattr__(self, name, int(value))
         require_least("ranks", self.ranks, 1)
         for name in ("rank", "root"):

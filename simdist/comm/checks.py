@@ -88,7 +88,9 @@ class Checks(ABC):
             raise ArgumentError(f"probe until {until_s} s on rank {self.rank}: needs a time, which may be inf")
 
     def check_note(self, note: str) -> bytes:
-        """The bytes of a note; raises ArgumentError if it is too long."""
+        """The bytes of a note; raises ArgumentError if it is no text, or too long."""
+        if not isinstance(note, str):
+            raise ArgumentError(f"a note {note!r:.60} on rank {self.rank}: needs a text, such as repr(3)")
         data = note.encode(errors="surrogateescape")  # it may be a file's name, which need not be text
         if len(data) > NOTE_BYTES:
             raise ArgumentError(f"a note of {len(data)} bytes on rank {self.rank}; at most {NOTE_BYTES}")
@@ -104,9 +106,16 @@ class Checks(ABC):
 
     def check_new(self, what: str, shape: int | tuple[int, ...], dtype: Any) -> None:
         """Raise ArgumentError if arrays of this shape and dtype cannot be shared."""
+        try:
+            np.dtype(dtype)
+        except TypeError as error:
+            raise ArgumentError(f"{what} of dtype {dtype!r} on rank {self.rank}: {error}") from None
         if np.dtype(dtype).hasobject:
             raise ArgumentError(f"{what} of dtype {np.dtype(dtype)} on rank {self.rank}: objects cannot be shared")
-        if min(np.atleast_1d(shape), default=0) < 0:
+        lengths = shape if isinstance(shape, tuple | list) else (shape,)
+        if not all(isinstance(length, int | np.integer) for length in lengths):
+            raise ArgumentError(f"{what} of shape {shape!r} on rank {self.rank}: needs a whole number, or several")
+        if min(lengths, default=0) < 0:
             raise ArgumentError(f"{what} of shape {shape} on rank {self.rank}: a length is at least 0")
 
     def check_stream(self, name: object) -> None:

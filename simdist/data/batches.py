@@ -97,7 +97,12 @@ class Batches:
         """The windows that `rank` of `ranks` trains on: its slice of the global batch, which may be empty.
 
         Slices differ by at most one window, so a rank's mean gradient must be weighted by its number of windows.
+
+        Raises:
+            ArgumentError: there is no such rank.
         """
+        if not 0 <= rank < ranks:
+            raise ArgumentError(f"rank is {rank} of {ranks}; needs at least 0 and less than {ranks}")
         numbers = self.numbers(step)
         run = partition(len(numbers), ranks)[rank]
         return Part(self.split.windows(numbers[run]), np.arange(run.start, run.stop), len(numbers))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simdist.errors import DataError
+from simdist.errors import ArgumentError, DataError, require_least, require_whole
 from simdist.words import counted
 
 __all__ = ["PYTHON", "Corpus", "Split", "load"]
@@ -132,7 +132,13 @@ class Corpus:
 
         Raises:
             DataError: the text is too short for twenty blocks of at least one window each.
+            ArgumentError: length is below 1, seed below 0, or the share below 0 or above 1.
         """
+        require_whole("length", length, 1)
+        require_least("validation_share", validation_share, 0)
+        if validation_share > 1:
+            raise ArgumentError(f"validation_share is {validation_share}; needs at most 1")
+        require_whole("seed", seed, 0)
         least = _FEWEST_BLOCKS * length
         if len(self.text) < least:
             raise DataError(f"{self.name} has {len(self.text)} bytes; windows of {length} bytes need at least {least}")

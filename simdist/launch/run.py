@@ -5,8 +5,9 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from reprlib import Repr
 from typing import Any, TextIO
@@ -23,6 +24,7 @@ from simdist.launch.parcel import packed, unpacked
 from simdist.launch.room import BYTES_PER_RANK, check_room
 from simdist.launch.signals import signal_in, signal_words
 from simdist.trace import Span, Trace
+from simdist.words import counted
 
 __all__ = ["Run", "run"]
 
@@ -95,7 +97,7 @@ def run(
     return _run_mpi(task, ranks, limit_s)
 
 
-def _check(program: object, world: str, args: object, timeout_s: object) -> None:
+def _check(program: Callable[..., Any], world: str, args: Sequence[object], timeout_s: object) -> None:
     """Refuse arguments outside their limits."""
     if not callable(program):
         raise ArgumentError(f"program is {program!r}; needs a function of a communicator")
@@ -103,8 +105,22 @@ def _check(program: object, world: str, args: object, timeout_s: object) -> None
         raise unknown_name("world", world, BYTES_PER_RANK)
     if not isinstance(args, tuple | list):
         raise ArgumentError(f"args is {args!r}; needs a tuple of the program's further arguments")
+    _check_takes(program, args)
     if timeout_s is not None and not (isinstance(timeout_s, int | float | np.integer | np.floating) and timeout_s > 0):
         raise ArgumentError(f"timeout_s is {timeout_s!r}; needs a number of seconds above 0")
+
+
+def _check_takes(program: Callable[..., Any], args: Sequence[object]) -> None:
+    """Refuse a program that cannot be called with a communicator and these arguments."""
+    try:
+        takes = signature(program)
+    except (TypeError, ValueError):  # what is written in C may not say
+        return
+    try:
+        takes.bind(None, *args)
+    except TypeError as error:
+        more = f" and {counted(len(args), 'argument')} of args" if args else ""
+        raise ArgumentError(f"program is called with a communicator{more}; this one cannot be: {error}") from None
 
 
 def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 from simdist.arrays import Array
+from simdist.errors import require_kind
 from simdist.nn.layers import Layer, Recompute, Residual, Sequence
 from simdist.nn.model import Model
 from simdist.nn.parts import Parts
@@ -40,6 +41,7 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
     Source: Radford, Wu, Child, Luan, Amodei, Sutskever 2019, "Language Models are Unsupervised Multitask
     Learners", section 2.3; Llama blocks, Touvron et al. 2023, arXiv 2302.13971, section 2.2.
     """
+    require_kind("shape", shape, Shape, "published('gpt2')")
     parts = parts or Parts()
     parts.check(shape)
     h, vocabulary = shape.width, shape.vocabulary

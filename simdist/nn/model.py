@@ -6,6 +6,7 @@ from typing import Any
 
 from simdist.arrays import Array, hold, moved
 from simdist.arrays.working import overflow
+from simdist.errors import ArrayError
 from simdist.nn import auxiliary
 from simdist.nn.layers import Observer, Sequence
 from simdist.nn.loss import CrossEntropy, Loss
@@ -57,7 +58,14 @@ class Model:
         return Model(layers, self._examples, self.targets_per_window, self.loss, self.padded)
 
     def examples(self, windows: Array) -> tuple[Array, Array]:
-        """Windows of text, shape (n, length), cut into inputs and targets, in the memory of the weights."""
+        """Windows of text, shape (n, length), cut into inputs and targets, in the memory of the weights.
+
+        Raises:
+            ArrayError: windows are no whole numbers, have another shape, or another length than the model takes.
+        """
+        if getattr(windows, "ndim", 0) != 2 or windows.dtype.kind not in "ui":
+            told = f"{windows.dtype} of shape {windows.shape}" if hasattr(windows, "dtype") else repr(windows)[:60]
+            raise ArrayError(f"windows are {told}; needs uint8 of shape (n, length)")
         return self._examples(moved(windows, self.parameters.kind))
 
     def forward(

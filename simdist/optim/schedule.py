@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, require_more, unknown_name
+from simdist.errors import ArgumentError, require_least, require_more, unknown_name
 
 __all__ = ["BatchTrade", "Schedule", "batch_trade", "scaled_learning_rate"]
 
@@ -67,7 +67,8 @@ class Schedule:
             )
 
     def __call__(self, step: int) -> float:
-        """The learning rate of this step."""
+        """The learning rate of this step, the first of which is 0."""
+        require_least("step", step, 0)
         return self._smooth(step) * 0.1 ** sum(step >= at for at in self.drops)
 
     def _smooth(self, step: int) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from simdist.arrays import Array
 from simdist.comm import Communicator
+from simdist.errors import require_kind
 from simdist.nn import Model, Noise
 from simdist.parallel.holding import Shard
 from simdist.parallel.recipe import Recipe
@@ -34,6 +35,9 @@ class Learner(ABC):
     num_updates = 1
 
     def __init__(self, model: Model, comm: Communicator, recipe: Recipe, spread: Spread | None = None) -> None:
+        require_kind("model", model, Model, "simdist.nn.gpt(shape)")
+        require_kind("comm", comm, Communicator)
+        require_kind("recipe", recipe, Recipe, 'Recipe("adamw")')
         self.model = model
         self.comm = comm
         self.recipe = recipe

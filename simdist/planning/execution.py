@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
+from simdist.planning.job import check_kinds
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.text import Text
@@ -41,6 +42,7 @@ def execute(config: Config, bench: Workbench) -> Execution:
 
     Cost: about 10 ms of real time for each layer, micro-batch and rank.
     """
+    check_kinds(config, bench)
     hollow = replace(config, device="phantom", validation_windows=0, sample_bytes=0)
     longer = replace(hollow, steps=4, interval=4)  # nothing is logged between these
     text = Text(longer)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from simdist.arrays import partition
 from simdist.comm.mesh import full_sizes
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_kind
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.pipeline.copies import holders
@@ -21,7 +21,7 @@ from simdist.training.methods import CUT_METHODS, PIPELINE, recipe
 from simdist.training.pipelines import is_updating, schedule_of
 from simdist.words import counted
 
-__all__ = ["Job", "Part", "Piece", "check_known"]
+__all__ = ["Job", "Part", "Piece", "check_kinds", "check_known"]
 
 
 def check_known(settings: Mapping[str, Any]) -> None:
@@ -33,6 +33,12 @@ def check_known(settings: Mapping[str, Any]) -> None:
         raise ArgumentError(
             f"schedule is {settings['schedule']}; plans are of those that update after all micro-batches, such as 1f1b"
         )
+
+
+def check_kinds(config: object, bench: object) -> None:
+    """Raise ArgumentError unless this is a config, and that a bench."""
+    require_kind("config", config, Config, 'Config(model="gpt")')
+    require_kind("bench", bench, Workbench, 'Workbench("h100", ranks=8)')
 
 
 class Part(NamedTuple):
@@ -84,6 +90,7 @@ class Job:
     """
 
     def __init__(self, config: Config, bench: Workbench) -> None:
+        check_kinds(config, bench)
         check_known(asdict(config))
         self.config = config
         self.bench = bench

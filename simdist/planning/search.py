@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from simdist.errors import require_kind
 from simdist.planning.job import Job
 from simdist.planning.memory import RankMemory, memory
 from simdist.planning.space import ways
@@ -88,8 +89,9 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
         seen: called for each way tried.
 
     Raises:
-        ArgumentError: no way is possible.
+        ArgumentError, UnknownNameError: as for `ways`.
     """
+    require_kind("bench", bench, Workbench, 'Workbench("h100", ranks=8)')
     best: dict[tuple[int, ...], Plan] = {}
     too_large: dict[tuple[int, ...], tuple[Job, int, RankMemory]] = {}
     hopeless: dict[tuple[object, ...], int] = {}  # ways that do not fit with so many micro-batches, nor with fewer

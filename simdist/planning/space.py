@@ -7,12 +7,13 @@ from math import isqrt, prod
 from typing import Any
 
 from simdist.cluster import Cluster
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, require_kind, require_least
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.planning.job import check_known
 from simdist.training.config import Config
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
+from simdist.training.option import check_names
 from simdist.training.settings import spelled
 
 __all__ = ["LONG", "SCHEDULES", "ways"]
@@ -25,6 +26,7 @@ LONG = 16384
 
 _ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
+_MODEL = "mlp"  # the default of a Config
 _IDLE = (("offload", "none"), ("shards", 0))  # allowed for any way, but settings of some methods only
 _LEAST = {"dp": 0, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "micro_batches": 1}
 
@@ -44,14 +46,13 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         recompute                           none, then selective, then full
 
     Args:
-        given: settings of a `Config`, "model" among them; all others have their defaults.
+        given: settings of a `Config`; all others have their defaults.
 
     Raises:
         ArgumentError: nothing is possible, with the commonest reasons; or a given feature is not predicted.
+        UnknownNameError: there is no such setting.
     """
-    check_known(given := sized(spelled(given)))
-    for name, least in _LEAST.items():
-        require_least(name, given.get(name, least), least)
+    given = _checked(given)
     fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE}
     fixed |= {"device": "phantom"}
     reasons: Counter[str] = Counter()
@@ -69,6 +70,16 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         commonest = [reason for reason, _ in (reasons or misfits).most_common(_MOST_REASONS)]
         why = "; ".join(commonest) or "no mesh has the axes that are given"
         raise ArgumentError(f"no way to train on {ranks} ranks: {why}")
+
+
+def _checked(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The given settings, with the sizes of a model that has a name; raises if one is none, or outside its limits."""
+    require_kind("given", given, Mapping, '{"model": "gpt2-xl"}')
+    check_names(Config, given)
+    check_known(found := sized(spelled({"model": _MODEL} | dict(given))))
+    for name, least in _LEAST.items():
+        require_least(name, found.get(name, least), least)
+    return found
 
 
 def _settings(

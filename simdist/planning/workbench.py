@@ -10,7 +10,7 @@ from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, require_whole
 from simdist.parallel import DataParallel
 from simdist.parallel.pipeline import split
 from simdist.parallel.precision import precision
@@ -45,7 +45,7 @@ class Workbench:
     """
 
     def __init__(self, cluster: Cluster | str, ranks: int) -> None:
-        require_least("ranks", ranks, 1)
+        require_whole("ranks", ranks, 1)
         if ranks > _MOST_RANKS:
             raise ArgumentError(f"ranks is {ranks}; plans need at most {_MOST_RANKS:,}")
         cluster = find_cluster(cluster)

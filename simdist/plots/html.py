@@ -15,7 +15,7 @@ from typing import Any
 from matplotlib.colors import to_hex
 
 from simdist.arrays import CATEGORIES
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_kind
 from simdist.plots import style
 from simdist.plots.boxes import HATCHED, STRIP, Box, boxes, words
 from simdist.plots.file import writing
@@ -77,6 +77,7 @@ def timeline_page(
     Raises:
         ArgumentError: there is no such rank, nothing to show, or more than MOST_RANKS ranks or MOST_SPANS spans.
     """
+    require_kind("trace", trace, Trace, "sd.run(…).trace")
     ranks = range(trace.ranks) if ranks is None else ranks
     if len(ranks) > MOST_RANKS:
         raise ArgumentError(f"{len(ranks):,} ranks are more than {MOST_RANKS:,}; show fewer ranks")

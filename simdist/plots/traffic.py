@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_kind
 from simdist.plots import style
 from simdist.trace import Trace
 from simdist.words import counted
@@ -24,6 +24,7 @@ def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
     Raises:
         ArgumentError: the trace has no messages.
     """
+    require_kind("trace", trace, Trace, "sd.run(…).trace")
     matrix = trace.traffic()
     messages = sum(s.name == "send" for s in trace)
     if not messages:

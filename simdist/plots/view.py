@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_kind
 from simdist.plots import style
 from simdist.trace import Span, Trace
 from simdist.trace.activity import Activity, activities
@@ -53,6 +53,7 @@ class View:
         Raises:
             ArgumentError: there is no such rank, or nothing to show.
         """
+        require_kind("trace", trace, Trace, "sd.run(…).trace")
         times = [(s.start_s, s.end_s) for s in trace if kind(s.name) != "state"]
         if not times:
             raise ArgumentError("this trace has no spans to draw")

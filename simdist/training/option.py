@@ -1,6 +1,6 @@
 """Option: the values that a setting of a training run accepts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any, TypeVar
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from simdist.errors import ArgumentError, UnknownNameError, unknown_name
 from simdist.words import meant
 
-__all__ = ["ELSEWHERE", "Option", "Per", "checking_names", "differing", "option"]
+__all__ = ["ELSEWHERE", "Option", "Per", "check_names", "checking_names", "differing", "option"]
 
 ELSEWHERE = ("ranks", "world", "cluster", "out", "resume", "survive")
 """Options of a run's start, given anew each time: no settings."""
@@ -146,22 +146,28 @@ def differing(settings: Any) -> dict[str, Any]:
     return found
 
 
+def check_names(settings: type, given: Iterable[str]) -> None:
+    """Raise UnknownNameError for a name that is none of a dataclass of options, with the nearest that is one."""
+    options: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(settings)}
+    for name in given:
+        if name in options:
+            continue
+        if name in ELSEWHERE:
+            raise UnknownNameError(f"{name} is no setting of a run: it is given where one starts, as by --{name}")
+        near = meant(name, options, {what.alias: known for known, what in options.items() if what.alias})
+        if near is not None:
+            raise UnknownNameError(f"unknown setting {name!r}: it is called {near}")
+        raise unknown_name("setting", name, options)
+
+
 def checking_names(settings: type[_Settings]) -> type[_Settings]:
-    """The same dataclass of options, which refuses an unknown name by UnknownNameError, with the nearest right one."""
+    """The same dataclass of options, which refuses unknown names by `check_names`, instead of a TypeError."""
     checking: Any = settings
     create = checking.__init__
-    options: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(checking)}
-    aliases = {what.alias: name for name, what in options.items() if what.alias}
 
     @wraps(create)
     def checked(self: _Settings, *values: Any, **given: Any) -> None:
-        for name in (name for name in given if name not in options):
-            if name in ELSEWHERE:
-                raise UnknownNameError(f"{name} is no setting of a run: it is given where one starts, as by --{name}")
-            near = meant(name, options, aliases)
-            if near is not None:
-                raise UnknownNameError(f"unknown setting {name!r}: it is called {near}")
-            raise unknown_name("setting", name, options)
+        check_names(settings, given)
         create(self, *values, **given)
 
     checking.__init__ = checked

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simdist.errors import require_kind
 from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.memory import Memory, levels
 from simdist.parallel.pipeline.play import Course, play
@@ -28,6 +29,7 @@ def simulate(schedule: Schedule, times: Times | None = None, *, sends: str = "bu
     """
     require_schedule(schedule)
     times = times or Times()
+    require_kind("times", times, Times, "Times(1, 1, 1)")
     course = play(schedule, times, sends)
     if course.waiting:
         refuse_deadlock(schedule, course, sends)

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
+from numbers import Integral
 from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, require_takes, unknown_name, wrong_return
+from simdist.errors import ArgumentError, require_kind, require_takes, unknown_name, wrong_return
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
@@ -32,6 +33,7 @@ OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405
 """Names of schedules in other papers, and those in simdist."""
 
 _MAKERS = Registry[Callable[..., Schedule]]("schedule", OTHER_NAMES)
+_COUNTS = ("stages", "micro_batches", "chunks", "group")
 _MOST_ACTIONS = 1 << 24  # of forwards; more would take gigabytes
 
 
@@ -91,6 +93,7 @@ def maker(name: str) -> Callable[..., Schedule]:
     Raises:
         UnknownNameError: there is no such schedule; the message lists all.
     """
+    require_kind("name of a schedule", name, str, "'1f1b'")
     if name.endswith(FILES):
         return partial(_loaded, name)
     return _MAKERS.find(first_name(name))
@@ -124,6 +127,8 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
             raise unknown_name(f"option of {name}", option, known)
     numbers: dict[str, Any] = {"stages": stages, "micro_batches": micro_batches, **others}
     for what, number in numbers.items():
+        if what in _COUNTS and not isinstance(number, Integral):
+            raise ArgumentError(f"{name} with {what}={number!r}; needs a whole number")
         if isinstance(number, int) and number < 1:
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
     if (actions := stages * micro_batches * (others.get("chunks") or 1)) > _MOST_ACTIONS:
