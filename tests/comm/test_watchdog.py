@@ -8,17 +8,13 @@ import time
 import weakref
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from jobs import needs_mpi
 
-import simdist as sd
 from simdist.comm import ANY
 from simdist.comm import watchdog as module
 from simdist.comm.board import ABSENT, FAILED, LEFT, Board
 from simdist.comm.line import EXIT, MEETING, START, WORK, Line, awaited, traceback_of
 from simdist.comm.mismatch import mismatch
-from simdist.comm.nodes import common_zero, node_indices, pretended
 from simdist.comm.watchdog import Watchdog
 from simdist.errors import DeadlineError, DeadlockError, RankFailed
 
@@ -47,7 +43,8 @@ def boards(tmp_path):
 
 
 @pytest.fixture
-def watchdog(boards):
+def watchdog(boards, monkeypatch):
+    monkeypatch.setattr(module, "_ANSWER_S", 0.01)  # nobody answers
     told = []
 
     def end(code):
@@ -418,50 +415,3 @@ def test_nobody_waits_for_the_end_of_the_dead_that_a_job_survives(watchdog, boar
 
 def test_the_most_common_call_comes_first():
     assert str(mismatch("world", ["a", "b", "a"])).splitlines()[1:] == ["  ranks 0, 2: a", "  rank 1: b"]
-
-
-def test_nodes_are_pretended(monkeypatch):
-    assert pretended([0, 0, 1]) == [0, 0, 1]
-    monkeypatch.setenv("SIMDIST_RANKS_PER_NODE", "2")
-    assert pretended([0, 0, 0, 0, 0]) == [0, 0, 1, 1, 2]
-
-
-@needs_mpi
-def test_nodes_are_numbered_by_their_lowest_ranks_and_their_clocks_brought_together():
-    def program(comm):
-        mpi = comm._group.mpi
-        neighbours = mpi.Split([7, 4, 4, 5][comm.rank], comm.rank)
-        nodes = node_indices(mpi, neighbours)
-        ahead_s = 1000.0 * nodes[comm.rank]  # as if each node had been started at another time
-
-        def clock():
-            return comm.clock() + ahead_s
-
-        zero_s = common_zero(mpi, neighbours, nodes, clock)
-        return zero_s - ahead_s, nodes
-
-    zeros, nodes = zip(*sd.run(program, 4, world="mpi").results, strict=True)
-    assert np.ptp(zeros) < 0.1
-    assert nodes == ([0, 1, 1, 2],) * 4
-
-
-def test_the_shortest_round_trip_tells_how_far_a_clock_is_ahead():
-    """This clock is 1000 s ahead. All questions take 9 s and their answers 1 s, but for the tenth: 1 s each."""
-    now_s, asked = 0.0, 0
-
-    def ask(note, dst):
-        nonlocal now_s, asked
-        asked += 1
-        now_s += 1.0 if asked == 10 else 9.0
-
-    def hear(note, src):
-        nonlocal now_s
-        note[0] = now_s
-        now_s += 1.0
-
-    def rank_0_says(zero_s):
-        zero_s[0] = 5.0
-
-    world = SimpleNamespace(Get_rank=lambda: 1, Send=ask, Recv=hear, Bcast=rank_0_says)
-    alone = SimpleNamespace(Bcast=lambda ahead_s: None)
-    assert common_zero(world, alone, [0, 1], lambda: now_s + 1000.0) == 1005.0

@@ -216,6 +216,20 @@ def test_who_went_on_with_what_overtook_is_not_woken_by_the_other():
     assert clock_s == pytest.approx(2.0 + ALPHA)
 
 
+def test_who_waits_for_any_source_is_not_woken_by_another_tag():
+    """Rank 3's message comes at 10 s, and rank 2's at 5 s; rank 1's, with another tag, at 3 s."""
+    far = SIMPLE.with_(devices_per_node=3, between=Link(10.0, 1e9))
+
+    def program(comm):
+        x = np.zeros(0)
+        if comm.rank == 0:
+            return [comm.recv(x, tag=tag).src for tag in (1, 1, 2)]
+        comm.compute(seconds=(0.0, 3.0, 5.0, 0.0)[comm.rank])
+        comm.send(x, 0, tag=2 if comm.rank == 1 else 1)
+
+    assert run(program, 4, far)[0][0] == [2, 3, 1]
+
+
 def test_of_messages_that_arrive_at_once_any_source_takes_the_one_from_the_lowest_rank():
     def program(comm):
         nothing = np.zeros(0)

@@ -388,6 +388,11 @@ def test_a_deadlock_names_the_cycle():
     assert "has ended" not in str(caught.value)  # who waits has not
 
 
+def test_who_waits_for_any_rank_waits_for_all_but_itself():
+    with pytest.raises(DeadlockError, match="^deadlock: rank 0 waits for rank 1 waits for rank 0\n"):
+        run(lambda comm: comm.recv(np.empty(1)), 2)
+
+
 @pytest.mark.parametrize(("p", "left_out", "more"), [(16, 0, 0), (17, 1, 1), (20, 4, 4)])
 def test_a_long_deadlock_is_told_in_short(p, left_out, more):
     with pytest.raises(DeadlockError) as caught:
