@@ -85,6 +85,13 @@ def test_the_rounds_count_the_time_but_no_pause(watchdog, monkeypatch):
     monkeypatch.setattr(watchdog, "_look", look)
     watchdog._watch()
     assert passed == [0.2, 0.2, 1.0, 0.2]
+    times += [160.8]
+    watchdog._watch()
+    assert times == [160.8], "it has been stopped"
+    watchdog._stopped = False
+    monkeypatch.setattr(watchdog, "_sleep", watchdog.stop)
+    watchdog._watch()
+    assert len(passed) == 4, "it looks no more where it is stopped as it sleeps"
 
 
 def test_the_board_shows_what_a_rank_does(watchdog, boards):
@@ -338,12 +345,15 @@ def test_a_rank_in_no_wait_may_compute_for_ever(watchdog):
 
 def test_who_waits_for_the_end_of_a_silent_rank_does_so_until_the_deadline(watchdog, boards):
     boards[0]._write(beat_s=time.monotonic() - 60.0)
-    watchdog.lines[0].waiting = "recv", Group(), 2, 0
-    rounds(watchdog, 2.0)  # that rank may compute, where Python cannot run
     watchdog.lines[0].waiting = EXIT, None, None, 0
-    watchdog._look(60.0)  # after a pause of all: that rank may be about to be heard of
+    rounds(watchdog, 1.0)  # that rank may be about to be heard of
+    watchdog.lines[0].waiting = "recv", Group(), 2, 0
+    rounds(watchdog, 2.0)  # it may compute, where Python cannot run
+    watchdog.lines[0].waiting = EXIT, None, None, 0
+    watchdog._look(module._PAUSE_S)  # after a pause of all: it may again be about to be heard of
+    rounds(watchdog, 1.0)
     with pytest.raises(Ended) as end:
-        rounds(watchdog, 2.0)
+        rounds(watchdog, 0.5)
     code, error = end.value.args
     assert (code, type(error)) == (1, RankFailed)
     assert str(error).startswith("rank 4 (process ") and "has not responded for 6" in str(error)
@@ -388,6 +398,30 @@ def test_a_death_is_seen_as_it_happens(watchdog, boards):
         rank.kill()
         with pytest.raises(Ended, match=f"rank 4 of 7 .process {rank.pid}. has died"):
             watchdog._sleep()
+
+
+def test_a_death_is_told_though_who_was_to_tell_it_died_too(watchdog, boards, monkeypatch):
+    with subprocess.Popen(["sleep", "100"]) as rank:
+        boards[0]._write(pid=rank.pid)
+        rounds(watchdog, 0.5)
+        with monkeypatch.context() as patch:
+            patch.setattr(Board, "claim", lambda board: False)
+            rank.kill()
+            watchdog._sleep()
+        with pytest.raises(Ended, match="^.1, RankFailed..rank 4 of 7 .* has died"):
+            rounds(watchdog, 0.5)
+
+
+def test_without_a_board_a_rank_tells_what_itself_does(watchdog):
+    """Before MPI has started, for example; and it has no word of others."""
+    watchdog.board = None
+    watchdog.lines[0].waiting = START, None, None, 0
+    rounds(watchdog, 30.5)
+    with pytest.raises(Ended) as end:
+        rounds(watchdog, 0.5)
+    code, error = end.value.args
+    assert (code, type(error)) == (1, DeadlineError)
+    assert "for 30.5 s so far; the deadline is 30 s\n" in str(error) and ", in rounds\n" in str(error)
 
 
 def test_only_the_deaths_of_ranks_at_work_end_a_job_and_only_once(watchdog, boards, dead_pid):
