@@ -169,8 +169,6 @@ class Watchdog:
         mine = board.mine
         states = board.states()
         for i, state in enumerate(states):
-            if i == mine:
-                continue
             if i in self._dead:
                 self._see_death(board, i)
             elif state == LEFT and mine is not None and states[mine] == AT_WORK:

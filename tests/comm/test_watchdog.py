@@ -391,8 +391,14 @@ def test_a_death_ends_the_job_unless_that_survives(watchdog, boards, dead_pid):
 
 
 def test_a_death_is_seen_as_it_happens(watchdog, boards):
-    """Not in the next round: then mpirun may have killed this process."""
+    """Not in the next round: then mpirun may have killed this process. This rank came last."""
+    boards[0]._write(state=ABSENT)
+    rounds(watchdog, 0.5)
+    watched = dict(watchdog._ends._slots)
+    rounds(watchdog, 0.5)
+    assert watched == watchdog._ends._slots, "nobody is watched twice, which would take a descriptor each time"
     with subprocess.Popen(["sleep", "100"]) as rank:
+        boards[0].take(4)
         boards[0]._write(pid=rank.pid)
         rounds(watchdog, 0.5)
         rank.kill()
