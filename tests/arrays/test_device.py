@@ -78,12 +78,18 @@ def test_a_function_is_done_by_its_kernel_only_on_the_device(device):
 
 
 def views(x):
-    """x as it is, transposed in memory, and a part of something larger."""
+    """x as it is, transposed in memory, parts of something larger, and backward."""
     yield x
     yield x.swapaxes(-1, -2).copy().swapaxes(-1, -2)
-    larger = np.zeros_like(x, shape=(*x.shape[:-1], x.shape[-1] + 3))
-    larger[..., 1:-2] = x
-    yield larger[..., 1:-2]
+    for room, part in (3, slice(1, -2)), (x.shape[-1], slice(None, None, 2)):
+        larger = np.zeros_like(x, shape=(*x.shape[:-1], x.shape[-1] + room))
+        larger[..., part] = x
+        yield larger[..., part]
+    yield x[..., ::-1, :].copy()[..., ::-1, :]
+    if x.ndim > 2:
+        more = np.zeros_like(x, shape=(*x.shape[:-3], x.shape[-3] + 1, *x.shape[-2:]))
+        more[..., 1:, :, :] = x
+        yield more[..., 1:, :, :]
 
 
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
@@ -110,8 +116,11 @@ def test_products_are_added_to_what_is_there(device):
         none = moved(np.ones(shape), a)
         assert matmul(none, b).shape == (*shape[:-1], 2) == matmul(none, b, plus=moved(row, a)).shape
     nothing = moved(np.ones((4, 2)), a)
+    matmul(a[:, :0], b[:0], out=nothing, plus=nothing)
+    assert close(np.ones((4, 2)), nothing, 0)
     matmul(a[:, :0], b[:0], out=nothing)
     assert not on_host(nothing).any()
+    assert close(np.zeros((4, 2)) + row, matmul(a[:, :0], b[:0], plus=moved(row, a)), 0)
 
 
 @pytest.mark.parametrize("dtypes", list(itertools.product((np.float64, np.float32, np.float16, BF16), repeat=3)))
@@ -126,11 +135,25 @@ def test_products_of_one_dtype_with_another(device, dtypes):
 
 @pytest.mark.parametrize(
     ("x", "w", "out"),
-    [((4, 5), (4, 2), (4, 2)), ((4, 5), (5, 2), (4, 3)), ((4, 5), (5, 2), (3, 2)), ((3, 4, 5), (1, 5, 2), (3, 4, 2))],
+    [
+        *(((4, 5), (4, 2), (4, 2)), ((4, 5), (5, 2), (4, 3)), ((4, 5), (5, 2), (3, 2))),
+        *(((3, 4, 5), (1, 5, 2), (3, 4, 2)), ((5,), (5, 2), (2,)), ((4, 5), (5,), (4,))),
+    ],
 )
 def test_shapes_of_products_must_fit(device, x, w, out):
     with pytest.raises(ArrayError, match="times"):
         matmul(*(empty("cupy", shape, np.float32) for shape in (x, w, out)))
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_only_products_of_float32_are_rounded_to_tf32_and_only_where_that_is_allowed(device, monkeypatch, allowed):
+    computes = {}  # by cublas_api.h: 68 and 70 in float32 and float64, 77 in TF32
+    monkeypatch.setattr(device, "gemm", lambda plan, x, w, y, factors, how: computes.update({x.dtype.name: how}))
+    monkeypatch.setenv("SIMDIST_TF32", "1" if allowed else "0")
+    for dtype in (np.float64, np.float32, np.float16, BF16):
+        x = moved(np.ones((2, 2), dtype), "cupy")
+        matmul(x, x)
+    assert computes == {"float64": 70, "float32": 77 if allowed else 68, "float16": 68, "bfloat16": 68}
 
 
 def test_products_of_what_is_no_float_are_refused(device):
