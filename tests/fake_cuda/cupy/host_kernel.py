@@ -1,7 +1,7 @@
 """Kernels compiled as C++ for the processor, a block at a time: its threads are fibers that meet at barriers.
 
-So a kernel's arithmetic and its addresses are tried, barriers and shuffles included; races are not, for one thread
-runs at a time.
+So a kernel's arithmetic and its addresses are tried, barriers and shuffles included, and some races: one thread runs at
+a time, but each warp as far ahead of the others as barriers let it, and copies that are not awaited have not come.
 """
 
 import ctypes
@@ -19,16 +19,20 @@ _SHIM = r"""
 #include <cstdint>
 #include <cstring>
 #include <ucontext.h>
+#include <vector>
 using std::isnan; using std::isfinite; using std::sqrt; using std::exp; using std::tanh; using std::log; using std::min;
 #define __global__
 #define __device__
-#define __shared__ static
+// Together, so that they can be spoiled; not those in templates, where GCC up to 12 at least overlooks the section.
+#define __shared__ static __attribute__((section("shared_")))
+extern "C" char __start_shared_[] __attribute__((weak, visibility("hidden"))), __stop_shared_[] __attribute__((weak, visibility("hidden")));
 #define __restrict__
 #define __launch_bounds__(...)
 struct uint3_ { unsigned x, y, z; };
 static uint3_ threadIdx, blockIdx, blockDim, gridDim;
 enum { MOST = 1024, STACK = 1 << 16 };  // threads of a block
-static bool unaligned;  // whether 16 bytes were copied from or to where no 16 bytes begin
+enum { UNALIGNED = 1, APART = 2 };
+static int wrong;  // what was, of these
 #if defined(__x86_64__)  // without the calls to the system that swapcontext makes
 struct Fiber { void* top; };
 static Fiber home, fibers[MOST];
@@ -54,11 +58,15 @@ static void make_(Fiber& fiber, char* stack, size_t size, void (*f)()) {
 #endif
 static bool over[MOST]; static char* stacks[MOST];
 static int me, arrived, turn, warp_arrived[MOST / 32], warp_turn[MOST / 32];
+static int* gate[MOST]; static int shut[MOST];  // a thread waits while its gate shows what it did when it was shut
+// Copies on their way, of each thread: until they are awaited nobody reads from there what was, nor what will be.
+struct Copy { void* to; const void* from; int size; bool there; };
+static std::vector<Copy> copies[MOST];
 static char slots[2][MOST][16]; static bool side[MOST], other_side[MOST];
 static void yield_() { switch_to(&fibers[me], &home); }
 static void meet_(int& came, int& now, int all) {
     if (++came == all) { came = 0; ++now; return; }
-    for (int then = now; then == now;) yield_();
+    gate[me] = &now; shut[me] = now; yield_();
 }
 static void __syncthreads() { meet_(arrived, turn, blockDim.x); }
 static void meet_warp_() { int w = me / 32; int rest = (int)blockDim.x - w * 32; meet_(warp_arrived[w], warp_turn[w], rest < 32 ? rest : 32); }
@@ -112,31 +120,55 @@ static void load_(unsigned* r, const void* row, bool across) {
 }
 static void load(unsigned* r, const void* row) { load_(r, row, false); }
 static void load_transposed(unsigned* r, const void* row) { load_(r, row, true); }
-static void copy16(void* to, const void* from, bool there) { unaligned |= ((size_t)to | (size_t)from) % 16; there ? std::memcpy(to, from, 16) : std::memset(to, 0, 16); }
-static void copy4(void* to, const void* from, bool there) { there ? std::memcpy(to, from, 4) : std::memset(to, 0, 4); }
-static void await_copies() {}
+static void copy_(Copy it) {
+    if (((size_t)it.to | (size_t)it.from) % it.size) wrong = UNALIGNED;
+    std::memset(it.to, 0xff, it.size);  // no number
+    copies[me].push_back(it);
+}
+static void copy16(void* to, const void* from, bool there) { copy_({to, from, 16, there}); }
+static void copy4(void* to, const void* from, bool there) { copy_({to, from, 4, there}); }
+static void await_copies() {
+    for (Copy& it : copies[me]) it.there ? std::memcpy(it.to, it.from, it.size) : std::memset(it.to, 0, it.size);
+    copies[me].clear();
+}
 static float power(float x) { return std::exp2(x); }
 """
 _LAUNCH = r"""
 static void (*body)(void**); static void** given;
 static void start_() { body(given); over[me] = 1; switch_to(&fibers[me], &home); }
+// Run a warp until all its threads have ended or wait; whether any of them could run.
+static bool advance_(int warp, int threads) {
+    bool ran = false;
+    for (bool going = true; going;) {
+        going = false;
+        for (int i = 32 * warp; i < std::min(32 * warp + 32, threads); ++i) if (!over[i] && !(gate[i] && *gate[i] == shut[i])) {
+            me = i; threadIdx = {(unsigned)i, 0, 0}; switch_to(&home, &fibers[i]);
+            going = ran = true;
+        }
+    }
+    return ran;
+}
 static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsigned threads) {
     body = f; given = args; gridDim = {grid[0], grid[1], grid[2]}; blockDim = {threads, 1, 1};
     for (unsigned z = 0; z < grid[2]; ++z) for (unsigned y = 0; y < grid[1]; ++y) for (unsigned x = 0; x < grid[0]; ++x) {
-        blockIdx = {x, y, z}; arrived = 0;
+        blockIdx = {x, y, z}; arrived = 0; std::memset(gate, 0, sizeof gate);
+        std::memset(__start_shared_, 0xff, __stop_shared_ - __start_shared_);  // no numbers: it has to be written first
         std::memset(over, 0, sizeof over); std::memset(side, 0, sizeof side); std::memset(other_side, 0, sizeof other_side);
         std::memset(warp_arrived, 0, sizeof warp_arrived);
         for (unsigned i = 0; i < threads; ++i) {
             if (!stacks[i]) stacks[i] = new char[STACK];
             make_(fibers[i], stacks[i], STACK, start_);
+            copies[i].clear();
         }
-        for (unsigned left = threads; left;) {
-            left = 0;
-            for (unsigned i = 0; i < threads; ++i) if (!over[i]) {
-                me = i; threadIdx = {i, 0, 0}; switch_to(&home, &fibers[i]);
-                left += !over[i];
-            }
+        // Each warp runs as far ahead of the others as it may, now the first and then the last one first.
+        const int warps = (threads + 31) / 32;
+        bool ran = true;
+        for (bool back = false; ran; back = !back) {
+            ran = false;
+            for (int w = 0; w < warps; ++w) ran |= advance_(back ? warps - 1 - w : w, threads);
         }
+        for (unsigned i = 0; i < threads; ++i) if (!over[i]) wrong = APART;
+        if (wrong) return;
     }
 }
 """
@@ -144,6 +176,10 @@ _SIGNATURE = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\w+\)
 # Without gnu-unique, so that libraries do not share what is static in a template: blocks' shared memory.
 _OPTIONS = ["-O1", "-std=c++17", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-gnu-unique", "-x", "c++"]
 _TYPEDEF = re.compile(r"^typedef (.*) ([A-Z]);$", re.MULTILINE)
+_WRONG = {
+    1: "copies 4 or 16 bytes at an address that is no multiple of that",
+    2: "has threads that wait for others for ever",
+}
 _libraries = {}
 launches = []  # the names of kernels, in the order in which they were launched
 
@@ -160,7 +196,7 @@ def _translated(source):
         arguments = ", ".join(f"*({kind}*)a[{i}]" for i, kind in enumerate(types))
         calls += f"static void call_{name}(void** a) {{ {name}({arguments}); }}\n"
         calls += f'extern "C" int launch_{name}(void** a, const unsigned* g, unsigned t) '
-        calls += f"{{ unaligned = 0; launch_(call_{name}, a, g, t); return unaligned; }}\n"
+        calls += f"{{ wrong = 0; launch_(call_{name}, a, g, t); return wrong; }}\n"
     return _SHIM + source + _LAUNCH + calls
 
 
@@ -209,8 +245,9 @@ class RawKernel:
         launches.append(self._name)
         pointers = (ctypes.c_void_p * len(kept))(*(k.ctypes.data for k in kept))
         sizes = (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid)))
-        if getattr(library, f"launch_{self._name}")(pointers, sizes, ctypes.c_uint(block[0])):
-            raise AssertionError(f"{self._name} copies 16 bytes at an address that is no multiple of 16")
+        wrong = getattr(library, f"launch_{self._name}")(pointers, sizes, ctypes.c_uint(block[0]))
+        if wrong:
+            raise AssertionError(f"{self._name} {_WRONG[wrong]}")
 
 
 def _argument(kind, where, x):
