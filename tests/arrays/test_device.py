@@ -112,6 +112,8 @@ def test_products_are_added_to_what_is_there(device):
         assert close(1 + x @ w, out, 1e-14)
         matmul(a, b, out=out)
         assert close(x @ w, out, 1e-14)
+        matmul(a, b, out=out, plus=moved(row, a), scale=0.5)
+        assert close(0.5 * (x @ w) + row, out, 1e-14)
     for shape in ((0, 5), (3, 0, 5)):
         none = moved(np.ones(shape), a)
         assert matmul(none, b).shape == (*shape[:-1], 2) == matmul(none, b, plus=moved(row, a)).shape

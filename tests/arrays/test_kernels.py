@@ -401,9 +401,29 @@ def test_attention_in_one_kernel_is_for_some_only(device, monkeypatch):
         for e, w in ((16, 16), (128, 128), (24, 24), (144, 144), (16, 32))
     }
     assert [key for key, found in taken.items() if found] == [(np.float16, 16, 16), (np.float16, 128, 128)]
-    (qkv,) = on(np.ones((1, 3, 96), np.float16))
-    monkeypatch.setattr(flash, "_LONGEST", 2)  # tokens
-    assert not flash.takes(qkv, 2, 2, None)
+    (qkv,), (unaligned,) = (put(np.ones((2, 4, 96), np.float16)) for put in (on, aside))
+    taken = [flash.takes(x, 2, 2, None) for x in (qkv, qkv[:1], qkv[:0], qkv[:, ::2], unaligned)]
+    assert taken == [True, True, False, False, False]
+    for name, least, limit in (("_LONGEST", 4, 3), ("LEAST_CAPABILITY", device.capability(), device.capability() + 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(flash, name, least)  # tokens, or ten times the capability
+            assert flash.takes(qkv, 2, 2, None)
+            patch.setattr(flash, name, limit)
+            assert not flash.takes(qkv, 2, 2, None)
+
+
+def test_attention_in_one_kernel_is_charged_by_the_pairs_that_its_blocks_multiply(device):
+    n, t, h, groups, e = 2, 70, 2, 1, 32
+    qkv, dy = on(np.ones((n, t, (h + 2 * groups) * e), np.float16), np.ones((n, t, h * e), np.float16))
+    with metered(forward := Meter()):
+        y, lse = f.flash_attention(qkv, h, groups=groups)
+    with metered(backward := Meter()):
+        f.flash_attention_backward(qkv, y, lse, dy, groups=groups)
+    by_128_queries, by_64_keys = n * h * t * t, n * h * (64 * 64 + 6 * t)
+    assert forward.flops == by_128_queries * (2 * 2 * e + 7)
+    assert forward.bytes == qkv.nbytes + y.nbytes + lse.nbytes
+    assert backward.flops == by_64_keys * (4 * 2 * e + 5) + by_128_queries * (3 * 2 * e + 5)
+    assert backward.bytes == 2 * (qkv.nbytes + y.nbytes) + 3 * lse.nbytes
 
 
 @pytest.mark.parametrize("w", [5, 3])

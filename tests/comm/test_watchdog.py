@@ -293,6 +293,12 @@ def test_a_rank_that_left_with_a_code(watchdog, boards):
     assert (slot.state, slot.code) == (FAILED, 3), "so that the others leave the end of the job to this rank"
 
 
+def test_who_has_left_does_not_end_the_job_for_the_code_of_another(watchdog, boards):
+    boards[1].leave(LEFT, 4)
+    left_long_ago(boards[0], 3)
+    rounds(watchdog, 5.0)
+
+
 def test_a_failure_on_a_stream_while_its_rank_is_blocked(watchdog):
     side = watchdog.line("side")
     side.failure = KeyError("lost")
