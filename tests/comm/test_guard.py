@@ -5,11 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from jobs import ROOT
 
-from simdist.comm.guard import _print
+from simdist.comm import guard as module
+from simdist.comm.guard import Guard, _print
+from simdist.comm.line import EXIT, Line
+from simdist.comm.open_requests import OpenRequests
 from simdist.errors import RankFailed
 
 
@@ -86,3 +90,63 @@ def test_how_a_process_ends(end):
     assert found.returncode == code
     assert words in found.stderr and bool(words) == bool(found.stderr)
     assert found.stdout == ("" if code else "drained\n"), "its streams end their work, once, unless it has failed"
+
+
+@pytest.fixture
+def guard(monkeypatch):
+    """One that guards nothing: of rank 5, with two groups and something to free. Its sleeps take no time."""
+    guard, clock = Guard.__new__(Guard), SimpleNamespace(now_s=100.0)
+
+    def sleep(pause_s):
+        clock.now_s += pause_s
+        guard.pauses_s.append(pause_s)
+
+    def conclude(error, code):
+        raise RuntimeError(f"{error}: {code}") from error
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=sleep))
+    guard.watchdog = SimpleNamespace(rank=5, lines=[Line("main")], survives=False, conclude=conclude)
+    guard.pauses_s, guard.freed, guard.open = [], [], OpenRequests()
+    guard.frees = {name: lambda name=name: guard.freed.append(name) for name in ("b", "c", "a")}
+    guard.groups = [
+        SimpleNamespace(context=name, unreceived=lambda name=name: [f"of {name}"]) for name in ("world/1", "world")
+    ]
+    return guard
+
+
+def test_who_has_ended_waits_for_all_and_then_frees_and_tells_what_remains(guard, capfd):
+    line, seen = guard.watchdog.lines[0], []
+
+    def ended():
+        seen.append((line.waiting, list(guard.freed)))
+        return len(seen) == 9
+
+    guard._await_others(ended, 0)
+    assert seen == [((EXIT, None, None, 0), [])] * 9 and line.waiting is None
+    assert guard.pauses_s == [1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 2e-3, 2e-3, 2e-3]
+    assert guard.freed == ["a", "b", "c"], "in an order that is the same on all ranks"
+    assert capfd.readouterr().err == "simdist: rank 5 has ended, but\n  of world\n  of world/1\n"
+    guard.groups = []
+    guard._await_others(lambda: True, 0)
+    assert capfd.readouterr().err == ""
+
+
+def test_who_has_ended_with_a_code_tells_no_remains(guard, capfd):
+    guard._await_others(lambda: True, 3)
+    assert guard.freed == ["a", "b", "c"] and capfd.readouterr().err == ""
+
+
+def test_who_has_ended_among_the_dead_frees_nothing_and_tells_no_remains(guard, capfd):
+    guard.watchdog.survives = True
+    guard._await_others(lambda: True, 0)
+    assert guard.freed == [] and capfd.readouterr().err == ""
+    assert guard.watchdog.lines[0].waiting is None
+
+
+def test_who_has_ended_with_a_code_does_not_wait_for_ever(guard):
+    with pytest.raises(RuntimeError, match="^rank 5 left with exit code 3 while others were at work: 3$"):
+        guard._await_others(lambda: False, 3)
+    assert 2.0 < sum(guard.pauses_s) < 2.01
+    guard.groups, waited = [], iter([False] * 5000)
+    guard._await_others(lambda: next(waited, True), 0)
+    assert sum(guard.pauses_s) > 10.0, "but without one it does"

@@ -1,4 +1,9 @@
-"""Joining a job: what is set before MPI starts, and what rank 0 reads for all."""
+"""Joining a job: what is set before MPI starts, what rank 0 reads for all, and how ranks meet at the end."""
+
+import faulthandler
+import os
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from jobs import needs_mpi
@@ -6,7 +11,8 @@ from jobs import needs_mpi
 import simdist as sd
 from simdist.cluster import Tuned
 from simdist.cluster.tuned import Pick
-from simdist.comm.join import choose_netmod
+from simdist.comm import join as module
+from simdist.comm.join import _deadline, _finalize, _meeting, choose_netmod
 
 WHEEL = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ucx ofi\nMPICH CC:           cc\n"
 TWO_NODES = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}
@@ -30,6 +36,61 @@ def test_on_several_nodes_mpich_goes_by_ofi_unless_told_otherwise(variables, lib
     choose_netmod(environment, library)
     assert environment.pop("MPICH_CH4_NETMOD", None) == chosen
     assert environment == {name: value for name, value in variables.items() if name != "MPICH_CH4_NETMOD"}
+
+
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_a_start_of_mpi_that_takes_too_long_is_ended_with_a_stack(monkeypatch, error):
+    calls, files = [], []
+
+    def dump_later(timeout_s, exit, file):
+        files.append(file)
+        calls.append((timeout_s, exit, os.path.sameopenfile(file, 2)))
+
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", dump_later)
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: calls.append("cancel"))
+    with suppress(ValueError), _deadline(30.0):
+        calls.append("MPI")
+        if error:
+            raise error
+    assert calls == [(30.0, True, True), "MPI", "cancel"]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(files[0])
+    calls.clear()
+    with _deadline(float("inf")):
+        calls.append("MPI")
+    assert calls == ["MPI", "cancel"]
+
+
+def test_ranks_meet_at_a_barrier():
+    guard, begun, over = SimpleNamespace(watchdog=SimpleNamespace(survives=False)), [], []
+
+    def barrier():
+        begun.append("barrier")
+        return SimpleNamespace(Test=lambda: bool(over))
+
+    ended = _meeting(SimpleNamespace(Ibarrier=barrier), guard)
+    assert begun == ["barrier"] and not ended()
+    over.append("all have come")
+    assert ended() and begun == ["barrier"]
+
+
+@pytest.mark.parametrize("living", [2, 3])
+def test_where_a_rank_has_died_mpi_is_not_ended(living):
+    guard = SimpleNamespace(watchdog=SimpleNamespace(survives=True), finalize=print)
+    alive = SimpleNamespace(Get_size=lambda: living)
+    ended = _meeting(SimpleNamespace(Shrink=lambda: alive, Get_size=lambda: 3), guard)
+    assert guard.finalize is print
+    assert ended() and guard.finalize is (print if living == 3 else None)
+
+
+@pytest.mark.parametrize("already", [False, True])
+def test_mpi_is_ended_once_though_the_program_may_have_ended_it(monkeypatch, already):
+    calls = []
+    monkeypatch.setattr(
+        module, "MPI", SimpleNamespace(Is_finalized=lambda: already, Finalize=lambda: calls.append("end"))
+    )
+    _finalize()
+    assert calls == ["end"] * (not already)
 
 
 @needs_mpi
