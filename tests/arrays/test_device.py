@@ -96,10 +96,11 @@ def views(x):
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, BF16])
 def test_products_of_matrices_wherever_they_lie(device, batch, dtype):
     noise = np.random.default_rng(0)
-    x, w = (noise.standard_normal((*batch, *shape)).astype(dtype) for shape in ((4, 5), (5, 2)))
-    want = matmul(x, w)
-    for a, b in itertools.product(views(moved(x, "cupy")), views(moved(w, "cupy"))):
-        assert close(want, matmul(a, b), 0 if dtype is np.float64 else 1e-2)
+    for m, k, n in ((4, 5, 2), (4, 1, 2), (1, 5, 1)):
+        x, w = (noise.standard_normal((*batch, *shape)).astype(dtype) for shape in ((m, k), (k, n)))
+        want = matmul(x, w)
+        for a, b in itertools.product(views(moved(x, "cupy")), views(moved(w, "cupy"))):
+            assert close(want, matmul(a, b), 1e-14 if dtype is np.float64 else 1e-2)
 
 
 def test_products_are_added_to_what_is_there(device):

@@ -126,9 +126,12 @@ def test_who_ends_the_job_asks_all_and_tells_what_they_say(watchdog, boards, mon
     def asked(board):
         ask(board)
         boards[0].answer("here\n")
+
+    def sleep(pause_s):
         boards[2].answer("here\n")
 
     monkeypatch.setattr(Board, "ask", asked)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     monkeypatch.setattr(module, "_ANSWER_S", 60.0)
     watchdog.line("side").waiting = "recv", Group(), 2, 0
     watchdog.line("other")
@@ -335,6 +338,12 @@ def test_the_end_is_left_to_another_rank_but_not_for_ever(watchdog, monkeypatch)
     assert end.value.args == (1,), "the other has told why"
 
 
+def test_of_two_threads_that_end_the_job_one_tells_why(watchdog, boards):
+    with watchdog._concluding:
+        watchdog.conclude(RankFailed("the other"), 1)
+    assert boards[1].slot(1).state != FAILED
+
+
 def test_mpi_may_take_longer_to_start_than_a_message(watchdog):
     watchdog.lines[0].waiting = START, None, None, 0
     rounds(watchdog, 30.0)
@@ -394,6 +403,7 @@ def test_a_death_ends_the_job_unless_that_survives(watchdog, boards, dead_pid):
     code, error = end.value.args
     assert (code, type(error)) == (1, RankFailed)
     assert str(error) == f"rank 4 of 7 (process {dead_pid}) has died", "at once, without what the others do"
+    assert not boards[2].asked
 
 
 def test_a_death_is_seen_as_it_happens(watchdog, boards):

@@ -67,6 +67,16 @@ def test_work_on_a_stream_is_in_order_and_starts_when_it_is_asked_for():
     assert run(program, 1)[0] == ([("a", 2.0), ("b", 4.0), ("c", 8.0), ("d", 15.0)], 15.0)
 
 
+def test_a_stream_has_one_fiber_however_often_it_is_used():
+    def program(comm):
+        side = comm.stream("side")
+        for _ in range(3):
+            side.start(side.comm.compute, seconds=1.0).wait()
+        return len(comm.scheduler.fibers)
+
+    assert run(program, 1) == [2]
+
+
 def test_a_wait_for_a_stream_is_on_the_record():
     def program(comm):
         work = comm.stream("side").start(lambda: comm.compute(seconds=2.0))
@@ -126,8 +136,9 @@ def test_two_streams_of_one_name_are_two():
 def test_what_a_stream_raises_is_raised_by_wait_and_by_the_run_if_nobody_waits():
     def heard(comm):
         work = comm.stream("side").start(lambda: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            work.wait()
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                work.wait()
         return "went on"
 
     def unheard(comm):
