@@ -103,6 +103,37 @@ def test_products_of_matrices_wherever_they_lie(device, batch, dtype):
             assert close(want, matmul(a, b), 1e-14 if dtype is np.float64 else 1e-2)
 
 
+def test_matrices_are_multiplied_where_they_lie_if_rows_or_columns_are_whole(device):
+    from simdist.arrays.kernels.matmul import Layout, _layout
+
+    x, batch = np.zeros((2, 3, 8, 6)), (2, 3)
+    found = {
+        "whole": (x, Layout(False, 6, 48)),
+        "across": (x.swapaxes(2, 3), Layout(True, 6, 48)),
+        "columns": (x[..., 1:4], Layout(False, 6, 48)),
+        "rows, across": (x[..., 1:3, :].swapaxes(2, 3), Layout(True, 6, 48)),
+        "one of each": (x[..., :1, ::2], Layout(True, 2, 48)),
+        "one column": (x[..., 2:3], Layout(False, 6, 48)),
+        "every second column": (x[..., ::2], None),
+        "backward": (x[..., ::-1], None),
+        "rows backward": (x[..., ::-1, :], None),
+        "overlapping": (np.lib.stride_tricks.as_strided(x, (2, 3, 4, 3), (1152, 384, 8, 8)), None),
+        "part of a batch": (np.zeros((2, 4, 8, 6))[:, 1:], None),
+        "one matrix": (x[0, 0], Layout(False, 6, 0)),
+        "one batch": (x[0], None),
+        "one for all": (np.broadcast_to(x[0, 0], x.shape), Layout(False, 6, 0)),
+        "one for each 3": (np.broadcast_to(x[:, :1], x.shape), None),
+        "3 for each 2": (np.broadcast_to(x[:1], x.shape), None),
+    }
+    for name, (view, want) in found.items():
+        assert (name, _layout(view.shape, view.strides, 8, batch)) == (name, want)
+    for view, want in ((x[1:], Layout(False, 6, 48)), (x[:, 1:2], Layout(False, 6, 144))):
+        assert _layout(view.shape, view.strides, 8, view.shape[:2]) == want
+    for shape in ((8, 1), (1, 6), (1, 1)):
+        assert _layout(shape, np.zeros(shape).strides, 8, ()) == Layout(False, shape[1], 0)
+    assert _layout((1, 6), (8, 64), 8, ()) == Layout(True, 8, 0)  # a row of what lies across
+
+
 def test_products_are_added_to_what_is_there(device):
     noise = np.random.default_rng(1)
     x, w, row = noise.standard_normal((4, 5)), noise.standard_normal((5, 2)), noise.standard_normal(2)

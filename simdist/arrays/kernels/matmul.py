@@ -135,7 +135,7 @@ def _factors(scale: float, add: bool, compute: int) -> tuple[Any, int, int]:
 def _compact(shape: _Ints) -> Layout:
     """Of a contiguous array."""
     rows, columns = shape[-2:]
-    return Layout(False, max(columns, 1), rows * columns)
+    return Layout(False, columns, rows * columns)
 
 
 def _layout(shape: _Ints, steps: _Ints, itemsize: int, batch: _Ints) -> Layout | None:
@@ -146,9 +146,9 @@ def _layout(shape: _Ints, steps: _Ints, itemsize: int, batch: _Ints) -> Layout |
     if stride is None:
         return None
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
-        return Layout(False, max(down, columns, 1) if rows > 1 else max(columns, 1), stride)
+        return Layout(False, down if rows > 1 else columns, stride)
     if (down == 1 or rows == 1) and (right >= rows or columns == 1):
-        return Layout(True, max(right, rows, 1) if columns > 1 else max(rows, 1), stride)
+        return Layout(True, right if columns > 1 else rows, stride)
     return None
 
 
@@ -158,13 +158,13 @@ def _stride(shape: _Ints, steps: list[int], batch: _Ints) -> int | None:
         return 0
     if shape != batch:
         return None
-    stride, span = 0, 0
+    stride, span = None, 0
     for length, step in zip(reversed(shape), reversed(steps), strict=True):
         if length == 1:
             continue
-        if not span:
+        if stride is None:
             stride = step
         elif step != span:
             return None
         span = step * length
-    return stride
+    return stride or 0
