@@ -41,7 +41,8 @@ def test_it_gives_up_when_its_time_is_over(spmd):
 
 
 @pytest.mark.parametrize(
-    ("until_s", "found", "at_s"), [(2.0, False, 2.0), (4.5, True, 4.0), (4.0, True, 4.0), (0.0, False, 0.5)]
+    ("until_s", "found", "at_s"),
+    [(2.0, False, 2.0), (3.5, False, 3.5), (4.5, True, 4.0), (4.0, True, 4.0), (0.0, False, 0.5)],
 )
 @pytest.mark.parametrize("num_bytes", [8, 10**6])
 def test_virtual_time_goes_on_to_the_message_or_to_the_limit(until_s, found, at_s, num_bytes):

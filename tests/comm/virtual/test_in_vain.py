@@ -52,6 +52,25 @@ def test_who_has_waited_in_vain_is_not_woken_from_what_it_waits_for_then(in_vain
     assert clock_s > 1.0
 
 
+def test_who_has_waited_for_any_rank_in_vain_is_not_woken_by_what_comes_then():
+    def program(comm):
+        x, y = np.zeros(1), np.zeros(1)
+        with suppress(DeadlockError):
+            comm.recv(x, tag=8)
+        if comm.rank:
+            comm.send(x, 0, tag=8)
+            comm.compute(seconds=1.0)
+            comm.send(np.ones(1), 0, tag=9)
+        else:
+            comm.recv(y, 1, tag=9)
+            comm.recv(x, tag=8)
+        return y.tolist(), comm.clock()
+
+    y, clock_s = run(program, 2)[0][0]
+    assert y == [1.0]
+    assert clock_s > 1.0
+
+
 def test_a_receive_may_be_waited_for_in_vain_twice():
     def program(comm):
         request = comm.irecv(np.zeros(1), 1)

@@ -288,11 +288,11 @@ def test_no_clock_goes_back(work):
 
 
 def left_by(program, error=None):
-    """The communicators that a run of this program leaves to the garbage collector."""
+    """The communicators and the scheduler that a run of this program leaves to the garbage collector."""
     kept = []
 
     def keeping(comm):
-        kept.append(weakref.ref(comm))
+        kept.extend((weakref.ref(comm), weakref.ref(comm.scheduler)))
         program(comm)
 
     gc.collect()
