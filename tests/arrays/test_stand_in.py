@@ -34,6 +34,15 @@ extern "C" __global__ void copied(const float* x, float* y, bool wait) {
     y[threadIdx.x] = items[threadIdx.x];
 }
 
+extern "C" __global__ void copied_from_beyond(const float* x, float* y, bool wait) {
+    __shared__ float items[64];
+    const int i = threadIdx.x;
+    copy4(&items[63 - i], x + i + !wait, true);
+    await_copies();
+    __syncthreads();
+    y[i] = items[i];
+}
+
 extern "C" __global__ void parted(const float* x, float* y, bool wait) {
     if (threadIdx.x < 32 || wait) __syncthreads();
     y[threadIdx.x] = x[63 - threadIdx.x];
@@ -72,3 +81,9 @@ def test_threads_that_wait_for_ever_are_told(launch):
     with pytest.raises(AssertionError, match="^parted has threads that wait for others for ever$"):
         launch("parted", False)
     assert launch("parted", True)
+
+
+def test_what_is_copied_from_outside_of_the_arrays_is_told(launch):
+    assert launch("copied_from_beyond", True)
+    with pytest.raises(AssertionError, match="^copied_from_beyond copies from outside of its arrays$"):
+        launch("copied_from_beyond", False)

@@ -120,8 +120,15 @@ static void load_(unsigned* r, const void* row, bool across) {
 }
 static void load(unsigned* r, const void* row) { load_(r, row, false); }
 static void load_transposed(unsigned* r, const void* row) { load_(r, row, true); }
+enum { OUTSIDE = 3 };
+static const size_t* arrays; static int num_arrays;  // where each begins and ends
+extern "C" void arrays_are(const size_t* ends, int count) { arrays = ends; num_arrays = count; }
 static void copy_(Copy it) {
-    if (((size_t)it.to | (size_t)it.from) % it.size) wrong = UNALIGNED;
+    size_t from = (size_t)it.from;
+    bool inside = !it.there;
+    for (int i = 0; i < num_arrays; ++i) inside |= arrays[2 * i] <= from && from + it.size <= arrays[2 * i + 1];
+    if (!inside) wrong = OUTSIDE, it.there = false;
+    if (((size_t)it.to | from) % it.size) wrong = UNALIGNED;
     std::memset(it.to, 0xff, it.size);  // no number
     copies[me].push_back(it);
 }
@@ -179,6 +186,7 @@ _TYPEDEF = re.compile(r"^typedef (.*) ([A-Z]);$", re.MULTILINE)
 _WRONG = {
     1: "copies 4 or 16 bytes at an address that is no multiple of that",
     2: "has threads that wait for others for ever",
+    3: "copies from outside of its arrays",
 }
 _libraries = {}
 launches = []  # the names of kernels, in the order in which they were launched
@@ -245,6 +253,10 @@ class RawKernel:
         launches.append(self._name)
         pointers = (ctypes.c_void_p * len(kept))(*(k.ctypes.data for k in kept))
         sizes = (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid)))
+        ends = [end for x in args if not isinstance(x, np.generic) for end in (x.data.ptr, x.data.ptr + x.nbytes)]
+        arrays = (ctypes.c_size_t * len(ends))(*ends)
+        if hasattr(library, "arrays_are"):
+            library.arrays_are(arrays, ctypes.c_int(len(ends) // 2))
         wrong = getattr(library, f"launch_{self._name}")(pointers, sizes, ctypes.c_uint(block[0]))
         if wrong:
             raise AssertionError(f"{self._name} {_WRONG[wrong]}")
