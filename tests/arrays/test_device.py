@@ -114,6 +114,7 @@ def test_matrices_are_multiplied_where_they_lie_if_rows_or_columns_are_whole(dev
         "rows, across": (x[..., 1:3, :].swapaxes(2, 3), Layout(True, 6, 48)),
         "one of each": (x[..., :1, ::2], Layout(True, 2, 48)),
         "one column": (x[..., 2:3], Layout(False, 6, 48)),
+        "one column of every fourth": (x[..., 2::4], Layout(False, 6, 48)),
         "every second column": (x[..., ::2], None),
         "backward": (x[..., ::-1], None),
         "rows backward": (x[..., ::-1, :], None),

@@ -218,8 +218,10 @@ def test_softmax_of_the_keys_that_a_query_sees(made, put, keys, queries):
     exps = np.exp(wide - wide.max(axis=2, keepdims=True))
     p, (lse,) = (exps / exps.sum(axis=2, keepdims=True)).astype(dtype), on(np.zeros((n, h, t), s.dtype))
     s[:, :, hidden], dp[:, :, hidden] = np.nan, np.nan  # nobody reads what the mask hides
-    found = softmax(put(s), dtype, lse)
+    scores = put(s)
+    found = softmax(scores, dtype, lse)
     assert same(p, found, tolerance)
+    assert (found is scores) == (dtype == s.dtype), "in place, where it fits"
     assert not on_host(found)[:, :, hidden].any()
     assert not on_host(lse)[..., :first].any()
     assert not on_host(lse)[..., keys:].any()
@@ -474,6 +476,17 @@ def test_sums_round_once_and_give_numpys_bits(made, length, place):
     a, b = place(y, make(5, 2 * length))
     want = y[:, 0] + on_host(b)[:, ::2]
     assert same(want, f.add(a[:, 0], b[:, ::2]), 0)  # neither is contiguous
+
+
+def test_sums_of_more_numbers_than_threads_read_at_once(made, monkeypatch):
+    from simdist.arrays.kernels import source
+
+    monkeypatch.setattr(source, "_MOST_BLOCKS", 1)
+    y, row = made[0](103, 40), made[0](40)
+    for x in (y, row):
+        sums = y.copy()
+        a, b = on(y, x)
+        assert same(f.add(sums, x), f.add(a, b), 0)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -147,7 +147,7 @@ def _layout(shape: _Ints, steps: _Ints, itemsize: int, batch: _Ints) -> Layout |
         return None
     if (right == 1 or columns == 1) and (down >= columns or rows == 1):
         return Layout(False, down if rows > 1 else columns, stride)
-    if (down == 1 or rows == 1) and (right >= rows or columns == 1):
+    if (down == 1 or rows == 1) and right >= rows:
         return Layout(True, right if columns > 1 else rows, stride)
     return None
 
