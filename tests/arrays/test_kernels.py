@@ -5,6 +5,7 @@ from functools import reduce
 import ml_dtypes
 import numpy as np
 import pytest
+from device import stands_in
 
 from simdist.arrays import Meter, copied, metered, moved, on_host
 from simdist.arrays.qkv import split_groups
@@ -484,9 +485,34 @@ def test_sums_of_more_numbers_than_threads_read_at_once(made, monkeypatch):
     monkeypatch.setattr(source, "_MOST_BLOCKS", 1)
     y, row = made[0](103, 40), made[0](40)
     for x in (y, row):
-        sums = y.copy()
         a, b = on(y, x)
-        assert same(f.add(sums, x), f.add(a, b), 0)
+        with metered(here := Meter()):
+            sums = f.add(y.copy(), x)
+        with metered(there := Meter()):
+            assert same(sums, f.add(a, b), 0)
+        assert (here.flops, here.bytes) == (there.flops, there.bytes) == (y.size, 2 * y.nbytes + x.nbytes)
+
+
+def test_kernels_add_and_round_what_lies_in_order_and_cupy_the_rest(device):
+    if not stands_in():
+        pytest.skip("the stand-in alone keeps what is launched")
+    from cupy.host_kernel import launches
+
+    def launched(call, y, x):
+        before = len(launches)
+        call(y, x)
+        return launches[before:]
+
+    y, row = on(np.ones((4, 6), np.float16), np.ones(6, np.float32))
+    assert launched(f.add, y, y) == ["add_same"]
+    assert launched(f.add, y, row) == ["add_repeated"]
+    for x in (row[:1], y[:, :1], *on(np.ones(6, np.int8))):
+        assert launched(f.add, y, x) == []
+    assert launched(f.add, y[:, ::2], y[:, 1::2]) == launched(f.add, y[:0], y[:0]) == []
+    wide, widest = on(np.ones((4, 6), np.float32), np.ones((4, 6)))
+    assert launched(copied, y, wide) == launched(copied, wide, y) == ["cast"]
+    for to, x in ((y, y), (wide, widest), (y, widest), (y[::2], wide[::2]), (wide, row)):
+        assert launched(copied, to, x) == []
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

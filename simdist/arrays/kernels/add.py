@@ -44,7 +44,7 @@ def add_to(y: Any, x: Any) -> None:
 
     Broadcast otherwise, or not contiguous, they are added by CuPy.
     """
-    ends_alike = x.ndim <= y.ndim and y.shape[y.ndim - x.ndim :] == x.shape
+    ends_alike = y.shape[y.ndim - x.ndim :] == x.shape
     if not (ends_alike and _floats(x.dtype, y.dtype) and x.flags.c_contiguous and y.flags.c_contiguous):
         np.add(y, x, out=y, dtype=working_dtype(y.dtype), casting="same_kind")
         return
