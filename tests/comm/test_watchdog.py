@@ -12,10 +12,10 @@ import pytest
 
 from simdist.comm import ANY
 from simdist.comm import watchdog as module
-from simdist.comm.board import ABSENT, FAILED, LEFT, Board
+from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot
 from simdist.comm.line import EXIT, MEETING, START, WORK, Line, awaited, traceback_of
 from simdist.comm.mismatch import mismatch
-from simdist.comm.watchdog import Watchdog
+from simdist.comm.watchdog import Watchdog, _state
 from simdist.errors import DeadlineError, DeadlockError, RankFailed
 
 
@@ -230,8 +230,36 @@ def test_one_wait_may_last_as_long_as_the_deadline(watchdog):
     assert (code, type(error)) == (1, DeadlineError)
     assert "rank 5 waits to receive from rank 6" in str(error)
     assert "\nWhat the 3 ranks of this node do:\n" in str(error)
+
+
+def test_the_report_has_all_ranks_but_those_that_have_not_come(watchdog, boards):
+    rounds(watchdog, 0.5)
+    boards[2]._write(beat_s=time.monotonic())
+    boards[2].beat("computes")
+    left_long_ago(boards[0], 3)
+    head, *rows = watchdog._everybody().splitlines()
+    assert head == "What the 3 ranks of this node do:" and rows[0].startswith("  rank 4 has left, with exit code 3, ")
+    assert rows[1:] == ["  rank 5 is running, not waiting", "  rank 6 computes"]
+    boards[2]._write(state=ABSENT)
     watchdog.size = 3
-    assert watchdog._everybody().startswith("What the ranks do:\n")
+    head, *rows = watchdog._everybody().splitlines()
+    assert head == "What the ranks do:" and rows[1:] == [
+        "  rank 5 is running, not waiting",
+        "  1 of the ranks have not started yet",
+    ]
+
+
+def test_a_rank_is_told_as_it_is_and_not_as_it_was_last_heard_of(dead_pid):
+    well = Slot(rank=4, pid=os.getpid(), state=AT_WORK, code=0, silent_s=2.0, since_s=9.0, doing="computes", report="")
+    assert _state(well) == "computes"
+    assert _state(well._replace(silent_s=2.5)) == (
+        f"(process {os.getpid()}) has not responded for 2.5 s: it is stopped, or in native code that holds the GIL; "
+        "its last report: it computes"
+    )
+    for slot in (well, well._replace(silent_s=2.5)):
+        assert _state(slot._replace(pid=dead_pid)) == "has died; its last report: it computes"
+        assert _state(slot._replace(pid=dead_pid, state=FAILED)) == "has failed"
+        assert _state(slot._replace(pid=dead_pid, state=LEFT, code=3)) == "has left, with exit code 3, 9.0 s ago"
 
 
 def test_many_short_waits_are_no_long_one(watchdog):
@@ -301,6 +329,13 @@ def test_a_rank_that_left_with_a_code(watchdog, boards):
 def test_who_has_left_does_not_end_the_job_for_the_code_of_another(watchdog, boards):
     boards[1].leave(LEFT, 4)
     left_long_ago(boards[0], 3)
+    rounds(watchdog, 5.0)
+
+
+def test_nobody_waits_for_word_of_a_rank_that_has_left(watchdog, boards):
+    left_long_ago(boards[0], 0)
+    boards[0]._write(beat_s=time.monotonic() - 60.0)
+    watchdog.lines[0].waiting = EXIT, None, None, 0
     rounds(watchdog, 5.0)
 
 
@@ -439,6 +474,8 @@ def test_a_death_is_told_though_who_was_to_tell_it_died_too(watchdog, boards, mo
 def test_without_a_board_a_rank_tells_what_itself_does(watchdog):
     """Before MPI has started, for example; and it has no word of others."""
     watchdog.board = None
+    watchdog.lines[0].waiting = EXIT, None, None, 0
+    rounds(watchdog, 5.0)
     watchdog.lines[0].waiting = START, None, None, 0
     rounds(watchdog, 30.5)
     with pytest.raises(Ended) as end:
