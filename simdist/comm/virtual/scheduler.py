@@ -285,5 +285,6 @@ class Scheduler:
         self.end_s = max((fiber.clock_s for fiber in self.fibers), default=0.0)
         # Their contexts refer to the scheduler. Breaking these cycles frees all memory as soon as the run is over.
         self.running = self._hub
-        self.fibers.clear()
+        for fibers in (self.fibers, self._now, self._later):
+            fibers.clear()
         self._context = Context()

@@ -50,12 +50,13 @@ class Shared:
         return next(((s.fiber, w.error) for s in self.streams for w in s.failed if w.error and not w.heard), None)
 
     def forget(self) -> None:
-        """Let go of all errors: each refers to frames that refer to it, and to the arrays of a rank."""
+        """Let go of streams and errors: they refer to what refers to them, an error by way of frames with arrays."""
         self.scheduler.failure = None
         for stream in self.streams:
             for work in stream.failed:
                 work.error = None
             stream.failed.clear()
+        self.streams.clear()
 
     def _idle(self) -> None:
         """No fiber can continue: find the cause, and raise it in those that are blocked."""
