@@ -168,7 +168,7 @@ def test_staleness_is_bounded_by_what_ssp_says(text):
 @pytest.mark.parametrize(
     ("way", "p", "expected"),
     [
-        ({"method": "ssp", "servers": 2}, 4, lambda n: (n + 2 * 16, n)),
+        ({"method": "ssp", "servers": 2}, 4, lambda n: (n + 2 * 40, n)),
         ({"method": "d-psgd", "graph": "complete"}, 4, lambda n: (3 * n, 3 * n)),
         ({"method": "d-psgd", "graph": "torus"}, 6, lambda n: (3 * n, 3 * n)),
         ({"method": "ad-psgd"}, 4, lambda n: (n, n)),
