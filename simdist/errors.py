@@ -162,7 +162,7 @@ def require_kind(name: str, value: object, kind: type, such_as: str = "") -> Non
     """
     if not isinstance(value, kind):
         hint = f", such as {such_as}" if such_as else ""
-        raise ArgumentError(f"{name} is {typed(value)}; needs {_a(kind.__name__)}{hint}")
+        raise ArgumentError(f"{name} is {value!r:.60}; needs {_a(kind.__name__)}{hint}")
 
 
 def require_name(kind: str, name: object) -> None:

@@ -42,7 +42,7 @@ class Phantom(NDArrayOperatorsMixin):
         self.dtype = np.dtype(dtype)
         self.size = math.prod(self.shape)
         if self.size > _MOST:
-            raise ArrayError(f"a phantom of shape {self.shape} has {self.size:.3g} items; needs at most {_MOST:.3g}")
+            raise ArrayError(f"an array of shape {self.shape} has {self.size:.3g} items; needs at most {_MOST:.3g}")
         self.base: Phantom | None = None
 
     ndim = property(lambda self: len(self.shape))
@@ -289,8 +289,8 @@ def phantom(shape: int | Shape, dtype: Any = np.float32) -> Phantom:
     """
     lengths = shape if isinstance(shape, tuple | list) else (shape,)
     if not all(isinstance(length, int | np.integer) for length in lengths):
-        raise ArrayError(f"a phantom of shape {shape!r}; needs a whole number, or a tuple of them")
+        raise ArrayError(f"an array of shape {shape!r}; needs a whole number, or a tuple of them")
     made = Phantom(shape, dtype)
     if min(made.shape, default=0) < 0:
-        raise ArrayError(f"a phantom of shape {made.shape}; needs lengths of at least 0")
+        raise ArrayError(f"an array of shape {made.shape}; needs lengths of at least 0")
     return made

@@ -18,10 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import isqrt
-from numbers import Integral
 from typing import TypeVar
 
-from simdist.errors import ArgumentError, require_takes, wrong_return
+from simdist.errors import ArgumentError, require_takes, require_whole, wrong_return
 from simdist.registry import Registry
 from simdist.words import counted
 
@@ -187,8 +186,7 @@ def graph(name: str, ranks: int) -> Graph:
         ArgumentError: ranks is below 1; or the function returns no graph, one of another size, or a disconnected one.
     """
     maker = _MAKERS.find(name)
-    if not isinstance(ranks, Integral) or ranks < 1:
-        raise ArgumentError(f"a graph of {ranks!r} ranks; needs a whole number of at least 1")
+    require_whole("ranks", ranks, 1)
     made = maker(ranks)
     if not isinstance(made, Graph):
         raise wrong_return(f"what makes graph {name}", made, "a Graph")

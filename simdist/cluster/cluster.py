@@ -8,10 +8,10 @@ from typing import Any
 
 from simdist.cluster.device import Device
 from simdist.cluster.host import Host
-from simdist.cluster.limits import check_kind, check_least, check_whole, fulfils
+from simdist.cluster.limits import check_least, fulfils
 from simdist.cluster.link import Link
 from simdist.cluster.tuned import Tuned
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_kind, require_whole, unknown_name
 from simdist.words import counted
 
 __all__ = ["Cluster"]
@@ -62,16 +62,18 @@ class Cluster:
     tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
-        check_kind(self, Device, "device")
-        check_kind(self, Link, "inside", "between")
-        check_kind(self, Host, "host")
+        require_kind("device", self.device, Device)
+        require_kind("inside", self.inside, Link)
+        require_kind("between", self.between, Link)
+        require_kind("host", self.host, Host)
         if self.tuned is not None:
-            check_kind(self, Tuned, "tuned")
-        check_least(self, 1, "devices_per_node", "nics_per_node")
-        check_whole(self, "devices_per_node", "nics_per_node", "seed")
+            require_kind("tuned", self.tuned, Tuned)
+        require_whole("devices_per_node", self.devices_per_node, 1)
+        require_whole("nics_per_node", self.nics_per_node, 1)
+        require_whole("seed", self.seed, 0)
+        if self.seed >= 1 << 32:  # larger ones would have the jitter of smaller ones
+            raise ArgumentError(f"seed is {self.seed}; needs less than 2**32")
         check_least(self, 0, "eager_bytes", "jitter")
-        if not 0 <= self.seed < 1 << 32:  # larger ones would have the jitter of smaller ones
-            raise ArgumentError(f"seed is {self.seed}; needs at least 0 and less than 2**32")
         if not isinstance(self.slow, Mapping) or not all(isinstance(r, Integral) and r >= 0 for r in self.slow):
             raise ArgumentError(f"slow is {self.slow!r}; needs a factor by rank, such as {{2: 4.0}}")
         for rank, factor in self.slow.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, phantom
 from simdist.comm.placement import Placement
 from simdist.errors import ArgumentError, ArrayError
 from simdist.trace.kind import MESSAGES
@@ -107,16 +107,11 @@ class Checks(ABC):
     def check_new(self, what: str, shape: int | tuple[int, ...], dtype: Any) -> None:
         """Raise ArgumentError if arrays of this shape and dtype cannot be shared."""
         try:
-            np.dtype(dtype)
-        except TypeError as error:
-            raise ArgumentError(f"{what} of dtype {dtype!r} on rank {self.rank}: {error}") from None
-        if np.dtype(dtype).hasobject:
-            raise ArgumentError(f"{what} of dtype {np.dtype(dtype)} on rank {self.rank}: objects cannot be shared")
-        lengths = shape if isinstance(shape, tuple | list) else (shape,)
-        if not all(isinstance(length, int | np.integer) for length in lengths):
-            raise ArgumentError(f"{what} of shape {shape!r} on rank {self.rank}: needs a whole number, or several")
-        if min(lengths, default=0) < 0:
-            raise ArgumentError(f"{what} of shape {shape} on rank {self.rank}: a length is at least 0")
+            made = phantom(shape, dtype)
+        except (ArrayError, TypeError) as error:  # which NumPy raises for what is no dtype
+            raise ArgumentError(f"{what} on rank {self.rank}: {error}") from None
+        if made.dtype.hasobject:
+            raise ArgumentError(f"{what} of dtype {made.dtype} on rank {self.rank}: objects cannot be shared")
 
     def check_stream(self, name: object) -> None:
         """Raise ArgumentError unless a second stream can have this name: in the record it tells the two apart."""

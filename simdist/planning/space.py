@@ -10,7 +10,7 @@ from simdist.cluster import Cluster
 from simdist.errors import ArgumentError, require_kind, require_least
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.planning.job import check_known
-from simdist.training.config import Config
+from simdist.training.config import Config, options
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
 from simdist.training.option import check_names
@@ -26,7 +26,6 @@ LONG = 16384
 
 _ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
-_MODEL = "mlp"  # the default of a Config
 _IDLE = (("offload", "none"), ("shards", 0))  # allowed for any way, but settings of some methods only
 _LEAST = {"dp": 0, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "micro_batches": 1}
 
@@ -76,7 +75,8 @@ def _checked(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """The given settings, with the sizes of a model that has a name; raises if one is none, or outside its limits."""
     require_kind("given", given, Mapping, '{"model": "gpt2-xl"}')
     check_names(Config, given)
-    check_known(found := sized(spelled({"model": _MODEL} | dict(given))))
+    model = dict(options())["model"].default
+    check_known(found := sized(spelled({"model": model} | dict(given))))
     for name, least in _LEAST.items():
         require_least(name, found.get(name, least), least)
     return found

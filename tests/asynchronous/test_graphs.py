@@ -134,9 +134,9 @@ def test_any_graph_is_as_networkx_finds_it(drawn):
         (lambda: Graph.of(0, []), "a graph of 0 ranks"),
         (lambda: Graph(()), "a graph of 0 ranks"),
         (lambda: torus(0, 3), "0 x 3"),
-        (lambda: graph("torus", 0), "a graph of 0 ranks; needs a whole number of at least 1"),
-        (lambda: graph("torus", 2.5), "a graph of 2.5 ranks; needs a whole number of at least 1"),
-        (lambda: graph("torus", -1), "a graph of -1 ranks"),
+        (lambda: graph("torus", 0), "ranks is 0; needs at least 1"),
+        (lambda: graph("torus", 2.5), "ranks is 2.5; needs a whole number of at least 1"),
+        (lambda: graph("torus", -1), "ranks is -1"),
         (
             lambda: Graph(((1,), (2,), (0,))),
             r"rank 0 has neighbours \[1\], and is a neighbour of \[2\]; needs the same",

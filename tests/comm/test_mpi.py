@@ -599,9 +599,17 @@ IMPOSSIBLE = {
     "a color too large": (lambda comm: comm.split(1 << 63), ArgumentError, "color 9223372036854775808 on rank 0"),
     "a key too small": (lambda comm: comm.split(0, -1 << 64), ArgumentError, "key -18446744073709551616 on rank 0"),
     "work below 0": (lambda comm: comm.compute(flops=-1), ArgumentError, "rank 0 cannot compute for -1 operations"),
-    "less than nothing": (lambda comm: comm.empty(-1, float), ArgumentError, "empty of shape -1 on rank 0"),
+    "less than nothing": (
+        lambda comm: comm.empty(-1, float),
+        ArgumentError,
+        r"empty on rank 0: an array of shape \(-1",
+    ),
     "objects to share": (lambda comm: comm.empty(3, object), ArgumentError, "empty of dtype object on rank 0"),
-    "a shape below 0": (lambda comm: comm.shared((2, -1), float), ArgumentError, r"shared of shape \(2, -1\)"),
+    "a shape below 0": (
+        lambda comm: comm.shared((2, -1), float),
+        ArgumentError,
+        r"rank 0: an array of shape \(2, -1\)",
+    ),
     "time that goes back": (lambda comm: comm.spend(-1), ArgumentError, "rank 0 cannot compute for -1 seconds"),
     "no end": (lambda comm: comm.spend(np.inf), ArgumentError, "cannot compute for inf seconds"),
 }
