@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from device import library
 from harness import RealRanks, VirtualRanks, xp
+from hypothesis import settings
 
 import simdist as sd
 from simdist.comm.device import PATHS
@@ -28,6 +29,9 @@ from simdist.launch import in_job
 
 _RANKS = pytest.StashKey[VirtualRanks | RealRanks]()
 _MODULES = pytest.StashKey[int]()
+
+settings.register_profile("untimed", deadline=None)  # an example may take as long as a busy machine makes it
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

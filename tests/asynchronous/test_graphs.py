@@ -109,7 +109,7 @@ EDGES = st.integers(1, 9).flatmap(
 
 
 @given(EDGES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_graph_is_as_networkx_finds_it(drawn):
     networkx = pytest.importorskip("networkx")
     p, edges = drawn

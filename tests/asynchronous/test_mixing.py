@@ -141,7 +141,7 @@ EDGES = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda e
 
 
 @given(EDGES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_graph_gets_weights_that_are_allowed(edges):
     graph = Graph.of(8, edges)
     mixing = metropolis(graph)

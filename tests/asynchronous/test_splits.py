@@ -22,7 +22,7 @@ def share_of_largest_label(split):
     st.integers(0, 2**32),
     st.integers(1, 3),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_sample_belongs_to_one_client(labels, clients, alpha, seed, pieces):
     labels = np.array(labels, np.int64)
     splits = [even(len(labels), clients, seed), dirichlet(labels, clients, alpha, seed)]

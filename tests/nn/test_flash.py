@@ -46,7 +46,7 @@ def test_against_all_keys_at_once_with_the_same_masks(t, heads, groups, w, dropo
     close(passes(tiled, x, dy), passes(plain, x, dy))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     t=st.integers(1, 40), keys=st.integers(1, 20), groups=st.integers(1, 3), each=st.integers(1, 3), drop=st.booleans()
 )

@@ -34,7 +34,7 @@ spans = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(spans, max_size=12))
 def test_what_is_written_is_read_exactly(tmp_path_factory, record):
     path = tmp_path_factory.mktemp("trace") / "t.json"

@@ -114,7 +114,7 @@ def test_an_update_counts_once_however_often_it_comes(consistency):
     assert counts == [[21, 0]] * 2
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, derandomize=True, database=None)
 @given(again=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=12), s=st.integers(0, 2))
 def test_updates_that_come_again_change_nothing(again, s):
     def work(client, worker, weights):

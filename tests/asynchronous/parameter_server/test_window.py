@@ -65,7 +65,7 @@ def hold(reads, s):
 TIMES = st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 5.0, 20.0]), min_size=1, max_size=23)
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True, database=None)
+@settings(max_examples=1000, derandomize=True, database=None)
 @given(
     s=st.integers(0, 3),
     num_servers=st.integers(1, 2),
@@ -97,7 +97,7 @@ def test_reads_come_to_both_ends_of_the_window(s):
     assert (newest, oldest) == (s - 1, -s)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, derandomize=True, database=None)
 @given(workers=st.integers(1, 5), steps=st.integers(1, 6), times=TIMES, bounded=st.booleans())
 def test_an_empty_window_shows_all_before_and_nothing_else(workers, steps, times, bounded):
     consistency = BoundedStaleness(0) if bounded else Synchronous()
@@ -105,7 +105,7 @@ def test_an_empty_window_shows_all_before_and_nothing_else(workers, steps, times
         assert updates[:, :c].all() and not updates[:, c:].any()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, derandomize=True, database=None)
 @given(workers=st.integers(2, 5), backups=st.integers(1, 3), steps=st.integers(1, 8), times=TIMES, told=st.booleans())
 def test_backup_workers_leave_so_many_updates_in_every_step(workers, backups, steps, times, told):
     backups = min(backups, workers - 1)

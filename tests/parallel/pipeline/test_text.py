@@ -35,13 +35,13 @@ def anything(draw):
     return Schedule(draw(st.sampled_from(["mine", "a b: c", "1f1b"])), rows, placement, 21, weights)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(anything())
 def test_anything_comes_back(one):
     assert parse(to_text(one)) == one
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(schedules()), st.integers(1, 4), st.integers(1, 12))
 def test_every_schedule_comes_back(name, half, micro_batches):
     one = schedule(name, stages=2 * half, micro_batches=micro_batches)
