@@ -74,8 +74,7 @@ def execute(args: Namespace) -> int:
         return _tune(args)
     if args.operation not in OPERATIONS:
         raise unknown_name("collective with a size", args.operation, OPERATIONS)
-    for name in args.algorithms or ():
-        find(args.operation, name)
+    given = [find(args.operation, name).name for name in args.algorithms or ()]
     _check_files(args)
     counts = args.ranks or given_ranks(args.world) or [2, 4]
     if min(counts) < 1 or args.repeats < 1:
@@ -87,7 +86,7 @@ def execute(args: Namespace) -> int:
     for ranks in counts:
         cluster = known or measure_machine(ranks)
         model = cluster or preset("this-machine")
-        names = args.algorithms or algorithms(args.operation, ranks)
+        names = given or algorithms(args.operation, ranks)
         table = rows(args.operation, names, ranks, args.sizes or _SIZES, args.world, model, args.repeats)
         if cluster is not None and table is not None:  # otherwise rank 0 of this job prints
             print(_report(table, cluster), end="\n\n", flush=True)

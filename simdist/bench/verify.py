@@ -48,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Print the table; returns 1 if a line has a fault."""
-    _check(args)
+    given = _algorithms(args)
     world = args.world or ("mpi" if in_job() else "virtual")
     most = args.max_ranks
     if most is None:
@@ -58,7 +58,7 @@ def execute(args: Namespace) -> int:
     if min(counts) < 1:
         raise ArgumentError(f"--ranks is {counts}; needs at least 1")
     faults = rows = 0
-    for line, good in table(counts, world, args.operation, args.algorithms):
+    for line, good in table(counts, world, args.operation, given):
         if not rows:
             print(_HEAD)
         print(line, flush=True)
@@ -69,14 +69,13 @@ def execute(args: Namespace) -> int:
     return int(faults > 0)
 
 
-def _check(args: Namespace) -> None:
-    """Raise an error for operations and algorithms that do not exist."""
+def _algorithms(args: Namespace) -> list[str]:
+    """The algorithms given; raises an error for operations and algorithms that do not exist."""
     if args.operation is None and args.algorithms:
         raise ArgumentError(f"--algorithms {' '.join(args.algorithms)}: needs the operation that they belong to")
     if args.operation not in (None, *OPERATIONS):
         raise unknown_name("collective with a result", args.operation, OPERATIONS)
-    for name in args.algorithms or ():
-        find(args.operation, name)
+    return [find(args.operation, name).name for name in args.algorithms or ()]
 
 
 def table(

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from simdist.arrays import Array
 from simdist.cluster import Cluster, Link
 from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.names import OTHER_NAMES
 from simdist.comm.placement import Placement
 from simdist.errors import require_takes, unknown_name
 from simdist.registry import Registry
 from simdist.trace.kind import COLLECTIVES
+from simdist.words import meant
 
 __all__ = [
     "Algorithm",
@@ -88,7 +90,9 @@ class Algorithm:
                 raise unknown_name(f"option of {self.operation} {self.name}", name, [*self.options, *others])
 
 
-_ALGORITHMS = {each: Registry[Algorithm](f"{each} algorithm", {"auto": "auto"}) for each in COLLECTIVES}
+_ALGORITHMS = {
+    each: Registry[Algorithm](f"{each} algorithm", {"auto": "auto"} | OTHER_NAMES.get(each, {})) for each in COLLECTIVES
+}
 
 
 def algorithm(
@@ -157,21 +161,23 @@ def algorithms(operation: str, ranks: int | None = None) -> list[str]:
 
 
 def find(operation: str, name: str) -> Algorithm:
-    """The algorithm of this name.
+    """The algorithm of this name, in any spelling, or of one of `OTHER_NAMES`.
 
     Raises:
         UnknownNameError: there is none; the message lists those there are.
     """
-    others = algorithms(operation)
-    if name not in others:  # "auto" itself comes only from callers that cannot use it
-        raise unknown_name(f"{operation} algorithm", name, others if name == "auto" else ["auto", *others])
-    return _ALGORITHMS[operation][name]
+    names = algorithms(operation)
+    found = _ALGORITHMS[operation].get(meant(name, names, OTHER_NAMES.get(operation, {})) or "")
+    if found is None:  # "auto" itself comes only from callers that cannot use it
+        raise unknown_name(f"{operation} algorithm", name, names if name == "auto" else ["auto", *names])
+    return found
 
 
 def cost(operation: str, algorithm: str, *, ranks: int, num_bytes: int, **case_and_options: Any) -> Cost:
     """What one rank does, exactly: steps, messages and bytes.
 
     Args:
+        algorithm: in any spelling, or as NCCL, Gloo or MPICH call it: see `simdist.collectives.names`.
         ranks, num_bytes: and rank=0, root=0, itemsize=1, ranks_per_node, as of `Case`. Where the array's
             length is no multiple of the ranks, give itemsize: chunks hold whole items.
         case_and_options: the rest of the case, and options of the algorithm.

@@ -114,7 +114,7 @@ def _named(
     if isinstance(algorithm, str):
         found = find(operation, algorithm)
         found.check_options(options)
-        return algorithm, found.run
+        return found.name, found.run
     if operation not in IN_PLACE:
         raise unknown_name("collective that works in place", operation, IN_PLACE)
     return getattr(algorithm, "__name__", "of your own"), lambda x, comm, *_, **options: algorithm(x, comm, **options)

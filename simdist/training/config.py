@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simdist.asynchronous.graphs import graphs
-from simdist.collectives import algorithms
+from simdist.collectives import algorithms, names
 from simdist.comm.device import DEVICES, PATHS
 from simdist.data import ORDERS, PYTHON
 from simdist.errors import ArgumentError
@@ -168,6 +168,7 @@ class Config:
         _per_method(("dp", "ddp", "zero", "fsdp", *AVERAGING), "auto"),
         "of the reduction",
         lambda: ["auto", *algorithms("all_reduce")],
+        others=names.OTHER_NAMES["all_reduce"],
     )
     offload: str = option(
         "ranks", Per("method", zero="none", fsdp="none"), "kept off the device, with those before it", OFFLOADS

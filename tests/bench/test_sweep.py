@@ -102,7 +102,7 @@ def test_calibration_of_a_virtual_cluster_finds_it_again():
 def test_prints_all_columns_and_writes_them(tmp_path, capsys):
     file = tmp_path / "figures.json"
     words = (
-        "all_reduce --world virtual --ranks 4 8 --sizes 512 64K 16M --algorithms ring recursive_doubling --cluster h100"
+        "all_reduce --world virtual --ranks 4 8 --sizes 512 64K 16M --algorithms Ring recursive-doubling --cluster h100"
     )
     assert simdist_bench(*words.split(), "--out", str(file), "--picture", str(tmp_path / "sweep.png")) == 0
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")

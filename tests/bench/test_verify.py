@@ -29,7 +29,7 @@ def test_every_algorithm_has_its_line_and_all_are_right(capsys):
 
 
 def test_of_one_operation_some_algorithms_on_some_numbers_of_ranks(capsys):
-    assert simdist_verify("broadcast", "--algorithms", "chain", "binomial", "--ranks", "5", "2") == 0
+    assert simdist_verify("broadcast", "--algorithms", "Chain", "binomial", "--ranks", "5", "2") == 0
     lines = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
     assert lines[1:-1] == [["broadcast", name, p] for p in "52" for name in ("chain", "binomial")]
 

@@ -65,6 +65,30 @@ def test_names_that_there_are_not(count):
         count("all_gather", "auto", ranks=4, num_bytes=8)
 
 
+@both
+@pytest.mark.parametrize(
+    ("operation", "given", "name"),
+    [
+        ("all_reduce", "Ring", "ring"),
+        ("all_gather", "recursive-doubling", "recursive_doubling"),
+        ("all_reduce", "double binary tree", "double_tree"),
+        ("all_reduce", "halving-doubling", "rabenseifner"),
+        ("all_reduce", "reduce_scatter_allgather", "rabenseifner"),
+        ("all_reduce", "2D-torus", "torus"),
+        ("broadcast", "scatter_ring_allgather", "scatter_all_gather"),
+    ],
+)
+def test_names_in_other_libraries_and_spellings(count, operation, given, name):
+    assert count(operation, given, ranks=8, num_bytes=64) == count(operation, name, ranks=8, num_bytes=64)
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(2, 2), (8, 6), (64, 12)])
+def test_halving_and_doubling_is_as_gloo_counts_it(ranks, steps):
+    """2 lg P steps and 2S bytes, for large P."""
+    found = cost("all_reduce", "halving_doubling", ranks=ranks, num_bytes=ranks << 10)
+    assert (found.steps, found.sent_bytes) == (steps, 2 * (ranks - 1) << 10)
+
+
 def test_a_cluster_may_be_given_by_its_name():
     told = formula("all_reduce", "ring", ranks=8, num_bytes=1 << 20)
     assert told.on("H100", 8) == told.on(preset("h100"), 8) > 0

@@ -186,6 +186,7 @@ def test_names_in_other_spellings():
         ({"method": "zero", "zero": 3}, {"method": "ZeRO", "zero": 3}),
         ({"model": "gpt", "device": "phantom"}, {"model": "GPT", "device": "Phantom"}),
         ({"precision": "bf16"}, {"precision": "BFloat16"}),
+        ({"algorithm": "double_tree"}, {"algorithm": "double-binary-tree"}),
         (
             {"model": "gpt", "pp": 2, "micro_batches": 4, "schedule": "pipedream"},
             {"model": "GPT", "pp": 2, "micro_batches": 4, "schedule": "PipeDream"},
