@@ -108,6 +108,11 @@ class Graph:
         """The eccentricity: the number of steps in which a message from this rank reaches all ranks connected to it."""
         return max(self._distances(rank).values())
 
+    @property
+    def diameter(self) -> int:
+        """The most steps between two ranks that are connected: p // 2 on a ring, lg p on a hypercube."""
+        return max(map(self.reach, range(self.size)))
+
     def sides(self) -> list[int]:
         """0 or 1 for each rank, so that every edge joins a 0 to a 1; the lowest rank of each component is 0.
 

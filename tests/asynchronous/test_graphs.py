@@ -87,6 +87,14 @@ def test_even_beside_odd(p):
     assert len(graph.edges) == (p // 2) * ((p + 1) // 2)
 
 
+@pytest.mark.parametrize(
+    ("graph", "steps"),
+    [(ring(9), 4), (line(9), 8), (grid(4, 5), 7), (torus(4, 6), 5), (hypercube(64), 6), (star(9), 2), (complete(9), 1)],
+)
+def test_the_diameters_of_the_closed_forms(graph, steps):
+    assert graph.diameter == steps
+
+
 @pytest.mark.parametrize("graph", [ring(8), torus(4, 6), torus(1, 2), exponential(2), Graph.of(5, [(0, 4), (1, 2)])])
 def test_sides(graph):
     sides = graph.sides()
@@ -119,6 +127,8 @@ def test_any_graph_is_as_networkx_finds_it(drawn):
     assert set(ours.edges) == {tuple(sorted(edge)) for edge in theirs.edges}
     assert [ours.degree(r) for r in range(p)] == [theirs.degree(r) for r in range(p)]
     assert ours.connected == networkx.is_connected(theirs)
+    parts = [theirs.subgraph(part) for part in networkx.connected_components(theirs)]
+    assert ours.diameter == max(map(networkx.diameter, parts))
     if networkx.is_bipartite(theirs):
         assert all(ours.sides()[i] != ours.sides()[j] for i, j in ours.edges)
     else:
