@@ -12,10 +12,13 @@ __all__ = ["Link"]
 class Link:
     """A wire by latency and bandwidth: n bytes arrive latency_s + n / bytes_per_s after they are sent.
 
-    The papers' alpha is `latency_s`, their beta 1 / `bytes_per_s`. Each direction has this bandwidth.
+    The papers' alpha is `latency_s`, their beta 1 / `bytes_per_s`. Each direction has this bandwidth. In LogGP, where n
+    bytes arrive after o + (n-1)G + L + o, beta is G and alpha L + 2o - G; a port is busy for n beta, LogP's gap g.
 
     Raises:
         ArgumentError: a latency below 0, or no bandwidth.
+
+    Source: Culler et al. 1993, PPoPP (LogP); Alexandrov, Ionescu, Schauser, Scheiman 1995, SPAA (LogGP).
     """
 
     latency_s: float

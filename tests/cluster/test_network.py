@@ -1,6 +1,7 @@
 """A message of 8 bytes takes 1 + 8/2 = 5 s inside a node of this cluster and 3 + 8/1 = 11 s between two."""
 
 from collections import defaultdict
+from heapq import heappop, heappush
 from itertools import chain, count, islice
 
 import pytest
@@ -33,6 +34,19 @@ def test_a_port_out_serves_one_message_after_the_other():
 def test_a_port_in_does_too():
     network = Network(TOY.with_(devices_per_node=4), 4)
     assert [network.path(src, 3).carry(8, ready_s=0.0)[1] for src in range(3)] == [5.0, 9.0, 13.0]
+
+
+def test_the_broadcast_of_logps_paper():
+    """With L = 6, o = 2 and g = 4 the last of eight has it after 24, if all that have it send it on at once."""
+    link, has = Link(6.0, 1.0), [(0.0, 0)]  # 4 bytes arrive after L + 2o = 10 and keep the port for g = 4
+    network, arrived = Network(TOY.with_(inside=link, devices_per_node=8), 8), []
+    for dst in range(1, 8):
+        free_s, src = heappop(has)
+        left_s, came_s = network.path(src, dst).carry(4, ready_s=free_s)
+        heappush(has, (left_s, src))
+        heappush(has, (came_s, dst))
+        arrived.append(came_s)
+    assert sorted(arrived) == [10, 14, 18, 20, 22, 24, 24]
 
 
 def test_the_two_directions_of_a_port_are_apart():
