@@ -190,9 +190,8 @@ def graph(name: str, ranks: int) -> Graph:
         UnknownNameError: there is none; the message lists the known names.
         ArgumentError: ranks is below 1; or the function returns no graph, one of another size, or a disconnected one.
     """
-    maker = _MAKERS.find(name)
     require_whole("ranks", ranks, 1)
-    made = maker(ranks)
+    made = _MAKERS.find(name)(ranks)
     if not isinstance(made, Graph):
         raise wrong_return(f"what makes graph {name}", made, "a Graph")
     if made.size != ranks:
@@ -224,13 +223,12 @@ def torus(rows: int, columns: int) -> Graph:
 @named("torus")
 def _most_square(ranks: int) -> Graph:
     """The most nearly square torus."""
-    rows = _most_rows(ranks)
-    return torus(rows, ranks // rows)
+    return torus(*_rows_and_columns(ranks))
 
 
-def _most_rows(ranks: int) -> int:
-    """The number of rows of the most nearly square rectangle of this many ranks, with at least as many columns."""
-    return next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
+def _rows_and_columns(ranks: int) -> tuple[int, int]:
+    """Those of the most nearly square rectangle of this many ranks, with at least as many columns as rows."""
+    return next((rows, ranks // rows) for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
 
 
 @named("exponential")
@@ -273,8 +271,7 @@ def grid(rows: int, columns: int) -> Graph:
 @named("grid")
 def _most_square_grid(ranks: int) -> Graph:
     """The most nearly square grid."""
-    rows = _most_rows(ranks)
-    return grid(rows, ranks // rows)
+    return grid(*_rows_and_columns(ranks))
 
 
 @named("star")
