@@ -4,6 +4,7 @@ from simdist.planning.execution import Execution, execute
 from simdist.planning.job import Job
 from simdist.planning.search import Plan, Plans, planned, search
 from simdist.planning.space import SCHEDULES, ways
+from simdist.planning.speedup import amdahl_speedup, gustafson_speedup
 from simdist.planning.step import Step, computing_s
 from simdist.planning.text import details, fit_text, headline, mesh_text, overview, table, zero_text
 from simdist.planning.workbench import Workbench
@@ -16,10 +17,12 @@ __all__ = [
     "Plans",
     "Step",
     "Workbench",
+    "amdahl_speedup",
     "computing_s",
     "details",
     "execute",
     "fit_text",
+    "gustafson_speedup",
     "headline",
     "mesh_text",
     "overview",
