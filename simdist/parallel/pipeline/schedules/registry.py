@@ -25,6 +25,7 @@ OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405
     "pipedream-flush": "1f1b",
     "1f1b-i": "interleaved-1f1b",
     "interleaved": "interleaved-1f1b",
+    "looped-bfs": "breadth-first",  # PyTorch
     "afab": "gpipe",
     "zb-1p": "zb-h1",
     "zb-2p": "zb-auto",
