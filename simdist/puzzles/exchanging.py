@@ -47,7 +47,8 @@ def transpose(rows, comm):               # rows: shape (n / p, n); returns the s
     "k.",
 )
 def _transpose(answer: Any) -> Iterator[Finding]:
-    runs = exchanged(answer, RANKS, _matrix, returns=True)
+    why = "the matrix is 0, 1, 2, … row by row: is a block in another's place, or not transposed itself?"
+    runs = exchanged(answer, RANKS, _matrix, returns=True, why=why)
     yield from right(runs, "the transpose")
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: p - 1)
     why = "a block that stays on its rank needs no message"
@@ -74,7 +75,8 @@ def deliver(x, comm):                    # x: shape (p, b); returns y of that sh
     "from rank r - d.",
 )
 def _deliver(answer: Any) -> Iterator[Finding]:
-    runs = exchanged(answer, RANKS, _parcels, returns=True)
+    why = "the blocks of rank 0 are 0, 1, 2, …, those of rank 1 go on from there: is one in another's place?"
+    runs = exchanged(answer, RANKS, _parcels, returns=True, why=why)
     yield from right(runs, "the blocks")
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)))
     yield carried(runs, lambda p: 8 * _BLOCK * (p - 1))

@@ -16,6 +16,7 @@ __all__: list[str] = []
 
 RANKS = (2, 3, 4, 5, 7, 8)
 _ITEMS = 40
+_ORDER = "the chunk of rank r begins with 1000 r: is one missing, or in another's place?"
 
 
 def _chunks(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
@@ -40,7 +41,7 @@ def gather_all(chunk, comm):             # returns a new array: the chunks of ra
     "In step k send the chunk of rank r - k to the next rank, and receive that of rank r - k - 1 (all modulo p).",
 )
 def _ring(answer: Any) -> Iterator[Finding]:
-    runs = exchanged(answer, RANKS, _chunks, returns=True)
+    runs = exchanged(answer, RANKS, _chunks, returns=True, why=_ORDER)
     yield from right(runs, "the chunks")
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: p - 1)
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1))
@@ -73,7 +74,7 @@ def gather_all(chunk, comm):             # returns a new array: the chunks of ra
     "the end rotate the array so that chunk 0 comes first (np.roll). This is Bruck's algorithm.",
 )
 def _bruck(answer: Any) -> Iterator[Finding]:
-    runs = exchanged(answer, RANKS, _chunks, returns=True)
+    runs = exchanged(answer, RANKS, _chunks, returns=True, why=_ORDER)
     yield from right(runs, "the chunks")
     why = "a message may hold several chunks"
     yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)), why=why)
@@ -105,5 +106,5 @@ def _long(answer: Any) -> Iterator[Finding]:
     told = np.arange(n)
     runs = exchanged(answer, (8,), lambda p: ([told * (r == 0) for r in range(p)], [told] * p))
     yield from right(runs, "what each rank holds")
-    yield bounded(runs, "time", elapsed, lambda p: 1.9, "s")
+    yield bounded(runs, "time", elapsed, lambda p: 1.9, "s", "does a rank pass a piece on while the next comes in?")
     yield carried(runs, lambda p: 8 * n, first=1)

@@ -58,7 +58,8 @@ def _state(answer: Any) -> Iterator[Finding]:
         kept = []
         for rank, found in enumerate(runs[p].results):
             weights, part = pair(found, "weights and velocity")
-            compare(f"the weights of rank {rank} of {p}", weights, w)
+            why = "each weight changes by the sum of all ranks' gradients, and each rank needs all weights"
+            compare(f"the weights of rank {rank} of {p}", weights, w, why)
             kept.append(np.size(part))
         yield at_most(f"numbers of optimizer state on a rank, of {p}", max(kept), ceil(n / p))
         if sum(kept) < n:
@@ -128,7 +129,8 @@ def _cut(answer: Any) -> Iterator[Finding]:
             y = sum(np.maximum(x @ a_r, 0) @ b_r for a_r, b_r in parts)
             numbers = max(np.size(a_r) + np.size(b_r) for a_r, b_r in parts)
         except (TypeError, ValueError) as error:
-            raise Failed(Finding(False, f"x A_r B_r for p = {p}", str(error), "parts that fit")) from None
+            why = "x has a column for each row of A, and relu(x A_r) must have one for each row of B_r"
+            raise Failed(Finding(False, f"relu(x A_r) B_r for p = {p}", str(error), "parts that fit", why)) from None
         good = bool(np.allclose(y, np.maximum(x @ a, 0) @ b))
         off = "equal to y" if good else f"off by {np.abs(y - np.maximum(x @ a, 0) @ b).max():.3g}"
         yield Finding(good, f"the sum over all parts, p = {p}", off, "" if good else "y")

@@ -41,7 +41,7 @@ def _shift(answer: Any) -> Iterator[Finding]:
     def case(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
         return [np.full(n, r) for r in range(p)], [np.full(n, (r - 1) % p) for r in range(p)]
 
-    runs = exchanged(answer, RANKS, case, why="it should be the previous rank's; an irecv ends with its wait()")
+    runs = exchanged(answer, RANKS, case, why="it should be the previous rank's")
     yield from right(runs, "what each rank holds")
     yield bounded(runs, "time", elapsed, lambda p: 1.001, "s", "which rank waits for which before its message starts?")
     yield carried(runs, lambda p: 8 * n)

@@ -52,9 +52,10 @@ def _one_f_one_b(answer: Any) -> Iterator[Finding]:
     for p, m in (*_SHAPES, (4, 2)):  # the last with fewer micro-batches than stages
         schedule = _schedule(answer, p, m)
         kept = validate(schedule).in_flight
+        why = "which rank waits for a forward that another could have done earlier?"
         worst = max(range(p), key=lambda r: kept[r] - (p - r))
-        yield at_most(f"micro-batches kept on rank {worst} of {p}", kept[worst], p - worst)
-        yield at_most(f"time for {p} stages, {m} micro-batches", simulate(schedule).makespan, 3 * (m + p - 1))
+        yield at_most(f"micro-batches of {m} kept on rank {worst} of {p}", kept[worst], p - worst)
+        yield at_most(f"time for {p} stages, {m} micro-batches", simulate(schedule).makespan, 3 * (m + p - 1), why=why)
 
 
 @judges(

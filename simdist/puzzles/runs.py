@@ -34,7 +34,7 @@ __all__ = [
 Runs = Mapping[int, Run]
 """Runs by number of ranks."""
 
-_AS_IT_WAS = "x is as it was: x[:] = y changes it, x = y only rebinds the name"
+_AS_IT_WAS = "x is as it was: did a message arrive in it? x[:] = y changes it, x = y only rebinds the name"
 
 Case = Callable[[int], tuple[Sequence[Array], Sequence[Array]]]
 """Given a number of ranks: what each starts with, and what each must end with."""
@@ -94,9 +94,10 @@ def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = Fa
         first = int(wrong[0])
         near = slice(max(0, first - 1), first + 5)
         items = f"items {near.start} to {min(near.stop, wanted.size) - 1}"
-        shown = f"{found.reshape(-1)[near]} in {items}, {len(wrong)} of {found.size} wrong"
         told = (digits(found, wanted, first) if sums else "") or why
-        raise Failed(Finding(False, what, shown, str(wanted.reshape(-1)[near]), told))
+        with np.printoptions(linewidth=200):
+            shown = f"{found.reshape(-1)[near]} in {items}, {len(wrong)} of {found.size} wrong"
+            raise Failed(Finding(False, what, shown, str(wanted.reshape(-1)[near]), told))
 
 
 def pair(found: Any, named: str) -> tuple[Any, Any]:
@@ -112,6 +113,8 @@ def digits(found: Array, wanted: Array, place: int) -> str:
     if value < 0:
         return ""
     p = len(str(target))
+    if value == target // p:
+        return f"item {place} is the sum divided by {p}"
     times: dict[int, list[int]] = {}
     for r in range(p):
         times.setdefault(value // 10**r % 10, []).append(r)
@@ -183,8 +186,7 @@ def carried(runs: Runs, least: Callable[[int], float], first: int = 0) -> Findin
     for p, run in runs.items():
         received = min(rank.received.num_bytes for rank in run.trace.statistics()[first:])
         if received < least(p) * (1 - 1e-9):
-            why = "data did not travel by messages alone: perhaps a variable that all ranks share?\n"
-            why += "or an irecv without its wait(), which returns when the array is there?"
+            why = "data did not travel by messages alone: perhaps a variable that all ranks share?"
             what = f"bytes that each rank receives, on {counted(p, 'rank')}"
-            return Finding(False, what, str(received), f"at least {least(p):g}: it cannot know them itself", why)
+            return Finding(False, what, f"{received:,}", f"at least {least(p):,.0f}: it cannot know them itself", why)
     return Finding(True, "carried by", "only messages", "")

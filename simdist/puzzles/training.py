@@ -84,7 +84,8 @@ def _clip(answer: Any) -> Iterator[Finding]:
 
             runs[p] = trial(program, p)
             for rank, found in enumerate(runs[p].results):
-                why = "do all ranks scale by the same factor?" if norm > limit else f"its norm is {norm:.3g}: leave it"
+                why = f"the whole has the norm {norm:.3g}: "
+                why += f"scale each shard by {limit / norm:.3g}" if norm > limit else "leave it"
                 compare(f"the shard of rank {rank} of {p}, limit {limit:g}", found, wanted[chunks[rank]], why)
         yield Finding(True, f"the shards, limit {limit:g}", "right", on_ranks(RANKS))
         yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 64)
@@ -134,6 +135,8 @@ def _sync(answer: Any) -> Iterator[Finding]:
             velocity = 0.9 * velocity + a.T @ (a @ w - b)
             w -= 0.01 * velocity
         for r in range(1, p):
-            compare(f"the weights of rank {r} of {p}, beside rank 0's", results[r], results[0])
-        compare(f"the weights of rank 0 of {p}, beside those of one rank alone", results[0], w)
+            why = "do both begin with the same weights, and add the same to them?"
+            compare(f"the weights of rank {r} of {p}, beside rank 0's", results[r], results[0], why)
+        why = "what all ranks sum is the gradient, once per step, and the whole gradient is the sum"
+        compare(f"the weights of rank 0 of {p}, beside those of one rank alone", results[0], w, why)
     yield Finding(True, "the weights", "those of one rank alone", on_ranks(RANKS))

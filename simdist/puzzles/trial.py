@@ -54,10 +54,10 @@ def trial(program: Callable[..., Any], ranks: int, cluster: Cluster = PLAIN) -> 
     """Run program(comm) on virtual ranks.
 
     Raises:
-        Failed: it raised, hung, or took too long.
+        Failed: it raised, hung, took too long, or left a message or a request behind.
     """
     with _caught(f"on {counted(ranks, 'rank')}"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnmatchedMessage)  # the verdict says so
+        warnings.simplefilter("error", UnmatchedMessage)
         return run(program, ranks, cluster=cluster)
 
 
@@ -65,10 +65,13 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     """function(*args).
 
     Raises:
-        Failed: it raised, or took too long.
+        Failed: it raised, took too long, or returned None.
     """
     with _caught("called"):
-        return function(*args)
+        found = function(*args)
+    if found is None:
+        raise Failed(Finding(False, "what your function returns", "None", "what the task describes"))
+    return found
 
 
 @contextmanager
@@ -85,6 +88,9 @@ def _caught(where: str) -> Iterator[None]:
     except DeadlockError as error:
         why = f"{error}\nA send ends only after its receive has begun: which rank sends first, and which receives?"
         raise Failed(Finding(False, f"your function, {where}", "it hangs", "that it ends", why)) from None
+    except UnmatchedMessage as error:
+        wanted = "every message received, every isend and irecv waited for"
+        raise Failed(Finding(False, f"your function, {where}", "it ends too early", wanted, str(error))) from None
     except Exception as error:
         why = f"{type(error).__name__}: {error}{_place(error)}"
         raise Failed(Finding(False, f"your function, {where}", "it raises", "no exception", why)) from None

@@ -65,6 +65,14 @@ def test_quarters_in_each_others_places_are_seen():
     assert "in another's place" in repr(puzzle(11).check(sum_all))
 
 
+def test_a_mean_is_no_sum():
+    def mean(x, comm):
+        ring(x, comm)
+        x //= comm.size
+
+    assert "the sum divided by 2" in repr(puzzle(9).check(mean))
+
+
 def test_chunks_that_leave_out_the_rest_are_seen():
     assert "[43 22] in items 21 to 22" in repr(puzzle(9).check(lambda x, comm: ring(x, comm, chunks=equal)))
 
@@ -116,7 +124,15 @@ def test_the_name_of_another_array_is_no_answer():
     assert "x is as it was" in repr(puzzle(1).check(shift))
 
 
-def test_an_irecv_that_nobody_waits_for_is_told():
+def test_a_request_that_nobody_waits_for_is_told():
+    def shift(x, comm):
+        comm.isend(x.copy(), (comm.rank + 1) % comm.size)
+        comm.recv(x, (comm.rank - 1) % comm.size)
+
+    said = repr(puzzle(1).check(shift))
+    assert "not yet" in said
+    assert "rank 0 never waited for its isend to rank 1" in said
+
     def rows(x, comm):
         y, requests = np.empty_like(x), []
         for i in range(3):
@@ -127,7 +143,7 @@ def test_an_irecv_that_nobody_waits_for_is_told():
             request.wait()
         return y
 
-    assert "wait()" in repr(puzzle(4).check(rows))
+    assert "rank 0 never waited for its irecv from rank 1" in repr(puzzle(4).check(rows))
 
 
 def test_every_worker_is_asked_for():
@@ -156,6 +172,15 @@ def test_a_gradient_that_is_short_enough_is_left():
         return shard * limit / np.sqrt(square[0])
 
     assert "leave it" in repr(puzzle(15).check(clip))
+
+
+def test_shards_that_are_all_scaled_alike_may_be_scaled_wrongly():
+    def clip(shard, limit, comm):
+        square = np.array([shard @ shard])
+        all_reduce(square, comm)
+        return shard * min(1, limit / square[0])
+
+    assert "scale each shard by" in repr(puzzle(15).check(clip))
 
 
 def test_weights_that_drift_apart_are_told_first():

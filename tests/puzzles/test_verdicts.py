@@ -162,11 +162,12 @@ def test_whoever_gathers_the_gradient_to_clip_it_is_found_out():
 JUNK = [None, 0, "x", [None], (None, None), ["a", "b"], [[0, 1], [2]], [np.nan], {}, len, np.full(5, np.nan)]
 
 
-@pytest.mark.parametrize("number", range(1, 27))
+@pytest.mark.parametrize("number", range(1, 29))
 def test_what_nobody_asked_for_is_told_and_not_raised(number):
     for junk in JUNK:
         verdict = puzzle(number).check(lambda *given, junk=junk: junk)
         assert "not yet" in repr(verdict)
+    assert "NoneType" not in repr(puzzle(number).check(lambda *given: None))
     verdict = puzzle(number).check(lambda x, *more: np.full_like(x, np.nan, dtype=float))
     assert "not yet" in repr(verdict)
 
