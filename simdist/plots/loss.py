@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
@@ -79,6 +80,7 @@ def _name(ax: Axes, levels: Mapping[str, float]) -> None:
         ax.annotate(
             f"{name} {level:.3g}", (0 if left else 1, level), xycoords=ax.get_yaxis_transform(), xytext=(2 * left, 1),
             textcoords="offset points", ha="left" if left else "right", va="bottom", color=style.ACCENT,
+            path_effects=[withStroke(linewidth=2, foreground="white")],  # to be read where a curve passes behind
         )  # fmt: skip
 
 

@@ -48,8 +48,8 @@ Line = dict[int, float]
 
 _SOURCES: dict[str, dict[str, Any]] = {
     "measured": {"linestyle": "-", "linewidth": 1.2, "zorder": 4},
-    "predicted": {"linestyle": "--", "linewidth": 0.9, "marker": "", "zorder": 3},
-    "formula": {"linestyle": "-", "linewidth": 3.5, "marker": "", "alpha": 0.25, "zorder": 2},
+    "predicted": {"linestyle": "--", "linewidth": 0.9, "zorder": 3},
+    "formula": {"linestyle": "-", "linewidth": 3.5, "alpha": 0.25, "zorder": 2},
 }
 
 
@@ -154,8 +154,9 @@ def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: i
             marked, by = lines, f", fastest {_SAID[source]}" if source in _SAID else ""
         for name, line in lines.items():
             own = style.series(names.index(name))
-            alone = own if len(line) == 1 else {}  # a single size makes no line: mark it
-            ax.plot(sorted(line), [line[size] for size in sorted(line)], **{**own, **look, **alone})
+            if lines is not marked and len(line) > 1:  # a single size makes no line
+                own["marker"] = ""
+            ax.plot(sorted(line), [line[size] for size in sorted(line)], **own, **look)
     found = crossovers(marked)
     if found:  # an empty panel shares the limits of the others
         _regimes(ax, found, names)

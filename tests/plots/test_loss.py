@@ -19,6 +19,7 @@ def test_falls_and_compares(draw, width):
     assert list(validation.get_ydata()) == [5.6, 3.2, 2.75]
     assert set(level.get_ydata()) == {3.25}
     assert "unigram entropy 3.25" in picture.words
+    assert all(text.get_path_effects() for text in picture.texts if "entropy" in text.get_text())
     assert ax.get_ylabel() == "loss (nats a byte)"
 
 

@@ -49,6 +49,15 @@ def test_a_single_size_is_seen(draw):
     assert len(lines) == 4 and all(line.get_marker() for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("sources", "marked"), [({"predicted": 1.0, "formula": 1.1}, "--"), ({"measured": 2.0, "predicted": 1.0}, "-")]
+)
+def test_the_lines_that_are_compared_have_the_markers_of_the_key(draw, sources, marked):
+    (ax,) = draw(sweep, figures(4, **sources)).axes
+    lines = [line for line in ax.lines if len(line.get_xdata()) == len(SIZES)]
+    assert {line.get_linestyle() for line in lines if line.get_marker()} == {marked}
+
+
 @pytest.mark.parametrize("p", [4, 8, 16])
 def test_straight_lines_cross_where_the_formulas_do(p):
     lines = {name: {n: seconds(name, p, n) for n in SIZES} for name in LATENCIES}
