@@ -110,10 +110,11 @@ shards(sd.run(places, ranks=4).results)
 # ## What it costs
 #
 # Each block all-reduces twice in forward, once after attention and once after the MLP, and twice in backward, where the
-# gradient with respect to $x$ is a sum over the ranks. For an all-reduce of $n$ bytes a rank sends $2n\frac{t-1}{t}$,
-# so with $b$ sequences of $s$ tokens and a width of $h$ it sends $8\,bsh\frac{t-1}{t}$ numbers per block. Embedding and
-# logits need two more all-reduces. The table is for four blocks of a model of width 4,096, with phantom arrays of true
-# size:
+# gradient with respect to $x$ is a sum over the ranks. (The Megatron-LM paper draws these as *f*, where $x$ enters the
+# split layers: it does nothing in forward and all-reduces in backward; and as *g*, where $y$ leaves them, with the two
+# exchanged.) For an all-reduce of $n$ bytes a rank sends $2n\frac{t-1}{t}$, so with $b$ sequences of $s$ tokens and a
+# width of $h$ it sends $8\,bsh\frac{t-1}{t}$ numbers per block. Embedding and logits need two more all-reduces. The
+# table is for four blocks of a model of width 4,096, with phantom arrays of true size:
 
 # %%
 wide = Shape(layers=4, width=4096, heads=32, context=2048)

@@ -61,8 +61,10 @@ filled = {name: simulate(schedule(name, stages=4, micro_batches=8)).trace() for 
 pipeline_schedule({"gpipe": filled["gpipe"]}, unit="")
 
 # %% [markdown]
-# On $p$ ranks the bubble is $p-1$ forwards and $p-1$ backwards, for any number $m$ of micro-batches, so with more of
-# them its share of the time is smaller: $\frac{p-1}{m+p-1}$. **Simulated** values come from timing the schedule's rows.
+# Each of $p$ ranks computes $m$ forwards and $m$ backwards, for $m$ micro-batches. It is idle for the time of $p-1$
+# forwards and $p-1$ backwards, in which a micro-batch passes through the other ranks. So the bubble's share of the time
+# is $\frac{p-1}{m+p-1}$: the more micro-batches, the smaller. **Simulated** values come from timing the schedule's
+# rows.
 
 # %%
 print("micro-batches    simulated bubble     formula    micro-batches kept")

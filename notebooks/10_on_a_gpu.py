@@ -261,9 +261,10 @@ print(f"{'a step':49}{step_s * 1e3:8.2f}\n{'a step with flash':49}{flash_s * 1e3
 # ## A step, predicted
 #
 # How long does a step take, and at what share of the card's peak? That share is the time of the matrix products at the
-# peak rate, divided by the time of the step. There are three *precisions*: bf16 has 16-bit numbers; float32 has 32-bit
-# ones; TF32 keeps 32 bits, but the matrix units round the factors to 19. The rates are from NVIDIA's data sheet of the
-# H200, without sparsity.
+# peak rate, divided by the time of the step (hardware FLOPs utilisation, HFU; the MFU of notebook 9 counts what a model
+# needs, however it is computed). There are three *precisions*: bf16 has 16-bit numbers; float32 has 32-bit ones; TF32
+# keeps 32 bits, but the matrix units round the factors to 19. The rates are from NVIDIA's data sheet of the H200,
+# without sparsity.
 
 # %%
 RATES = {"bf16": H200.device.flops_per_s, "tf32": H200.device.flops_per_s / 2, "float32": 67e12}
@@ -517,9 +518,10 @@ print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends wi
 # python -m benchmarks.gpu --out benchmarks/results/<card>.json
 # ```
 #
-# It first checks kernels, paths between ranks and training against results of the CPU. Then it measures copies,
-# products, all-reduces by each path, and steps, also those of PyTorch if it is installed. Run this notebook again
-# afterwards to fill the empty columns.
+# It first checks kernels, paths between ranks and training against results of the CPU. (What failed on the H200 was a
+# test that asked for subnormal numbers, which CuPy's kernels flush to zero; it allows for that now.) Then it measures
+# copies, products, all-reduces by each path, and steps, also those of PyTorch if it is installed. Run this notebook
+# again afterwards to fill the empty columns.
 #
 # ## To take along
 #
