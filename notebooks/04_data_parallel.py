@@ -138,8 +138,9 @@ with style.styled():
         share = [on(16, cluster, texts=texts, bucket_bytes=b)[2] / without_s for b in sizes]
         ax.plot(sizes, share, label=name, **style.series(i))
         good = [b for b, s in zip(sizes, share, strict=True) if s < min(share) + 0.02]
-        assert good == sizes[sizes.index(good[0]) : sizes.index(good[-1]) + 1]
-        span = style.size(good[0]) + (f" to {style.size(good[-1])}" if len(good) > 1 else "")
+        between = sizes[sizes.index(good[0]) : sizes.index(good[-1]) + 1]
+        span = f"{style.size(good[0])} to {style.size(good[-1])}" if len(good) > 1 else style.size(good[0])
+        span = span if good == between else " or ".join(map(style.size, good))
         found.append(f"{span} ({name}: {min(share) - 1:+.0%})")
     ax.axhline(1, color=style.INK, linewidth=0.6)
     ax.set(xscale="log", xlabel="bucket size", ylabel="step time / without buckets")

@@ -43,7 +43,7 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
         axes = fig.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
         for ax, (name, work) in zip(axes, found.items(), strict=True):
             _bars(ax, work, length)
-            ax.set(title=name, xlabel=f"computing, {sign}")
+            ax.set(title=name, xlabel=f"computing ({sign})")
         axes[0].set(ylabel="rank", xlim=(0, 1.12 * longest / length), ylim=(ranks - 0.5, -0.5))
         keys, repeated = style.rank_key(ranks, "keys of")
         note = f"Beside each bar: its length relative to the shortest of its run. {repeated}"

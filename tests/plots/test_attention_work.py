@@ -26,6 +26,7 @@ def test_even_and_zigzag(draw, width):
     )
     assert picture.key == [f"keys of {j}" for j in range(4)]
     even, zigzag = picture.axes
+    assert even.get_xlabel() == "computing (ms)"
     assert [text.get_text().strip() for text in even.texts] == ["1.0", "2.9", "4.8", "6.8"]
     assert [text.get_text().strip() for text in zigzag.texts] == ["1.0"] * 4
     assert [len(ax.patches) for ax in picture.axes] == [1 + 2 + 3 + 4, 16]
