@@ -78,5 +78,6 @@ def _deliver(answer: Any) -> Iterator[Finding]:
     why = "the blocks of rank 0 are 0, 1, 2, …, those of rank 1 go on from there: is one in another's place?"
     runs = exchanged(answer, RANKS, _parcels, returns=True, why=why)
     yield from right(runs, "the blocks")
-    yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)))
+    why = "a message may hold several blocks"
+    yield bounded(runs, "messages of a rank", busiest_messages, lambda p: ceil(log2(p)), why=why)
     yield carried(runs, lambda p: 8 * _BLOCK * (p - 1))

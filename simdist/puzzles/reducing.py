@@ -80,7 +80,8 @@ def _reduce_scatter(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, case, returns=True, why=why)
     exchanged(answer, RANKS, uneven, returns=True, why=_PLACED, of=f", of {_UNEVEN} items")
     yield from right(runs, "the sums")
-    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1) / p)
+    why = "a rank needs only its own chunk of another's array"
+    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 8 * _ITEMS * (p - 1) / p, why=why)
     yield carried(runs, lambda p: 8 * _ITEMS * (p - 1) / p)
 
 
@@ -105,7 +106,8 @@ def _all_reduce(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, RANKS, _powers(_ITEMS), sums=True)
     exchanged(answer, RANKS, _places(_UNEVEN), why=_PLACED, of=f", of {_UNEVEN} items")
     yield from right(runs, "the sum")
-    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 2 * n * (p - 1) / p)
+    why = "does a rank send whole arrays?"
+    yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: 2 * n * (p - 1) / p, why=why)
     longest = {8: exchanged(answer, (8,), _powers(SECOND // 8), sums=True)[8]}
     why = "which ranks wait, and for whom? Messages to one rank queue at its port while others idle"
     yield bounded(longest, "time for 1 MiB", elapsed, lambda p: 1.76, "s", why)
@@ -130,7 +132,7 @@ def sum_all(x, comm):                    # in place; comm.size is a power of two
 def _short(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, (1, 2, 4, 8, 16), _powers(5), sums=True, cluster=STEPS)
     yield from right(runs, "the sum")
-    yield bounded(runs, "time", elapsed, lambda p: 1.001 * log2(p), "s")
+    yield bounded(runs, "time", elapsed, lambda p: 1.001 * log2(p), "s", "which ranks idle while others exchange?")
     yield bounded(runs, "messages of a rank", busiest_messages, log2)
     yield carried(runs, lambda p: 40 * (p > 1))
 

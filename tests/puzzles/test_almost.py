@@ -115,6 +115,18 @@ def test_whole_arrays_round_a_ring_are_too_many_bytes():
     assert wrong == ["bytes that a rank sends, on 3 ranks"]
 
 
+def test_whole_arrays_where_a_chunk_would_do_are_too_many_bytes():
+    def sum_a_part(x, comm):
+        p, r = comm.size, comm.rank
+        y, total = np.empty_like(x), x.copy()
+        for k in range(1, p):
+            comm.sendrecv(x, (r + k) % p, y, (r - k) % p)
+            total += y
+        return total[partition(len(x), p)[r]]
+
+    assert "needs only its own chunk" in repr(puzzle(8).check(sum_a_part))
+
+
 def test_the_name_of_another_array_is_no_answer():
     def shift(x, comm):
         y = np.empty_like(x)
