@@ -35,8 +35,8 @@ class Ring:
     def __init__(self, ranks: int, rank: int, order: Sequence[int] | None = None) -> None:
         if order is not None and sorted(order) != list(range(ranks)):
             raise ArgumentError(f"order {list(order)} does not name each of the ranks 0 to {ranks - 1} once")
-        self.order = range(ranks) if order is None else order
-        self.place = rank if order is None else list(order).index(rank)
+        self.order: Sequence[int] = range(ranks) if order is None else list(order)
+        self.place = self.order.index(rank)
         self.after = self.back(-1)
         self.before = self.back(1)
 

@@ -18,7 +18,7 @@ def test_results_counts_and_steps(operation, p):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("order", [[3, 1, 4, 0, 2], [4, 3, 2, 1, 0]])
+@pytest.mark.parametrize("order", [[3, 1, 4, 0, 2], [4, 3, 2, 1, 0], range(4, -1, -1)])
 def test_in_any_order(operation, order):
     hold(operation, "ring", 5, order=order)
 
