@@ -169,7 +169,8 @@ def carry_out(way: Way, comm: Communicator, x: Array, call: Callable[[Callable[.
     try:
         if way.other is not None:
             comm.agree(way.asks, later=True)  # at the meeting at which they show their arrays
-            if shadow.peers().show(x, ahead=True) is None:
+            # One by messages does not look at what is shown: the next collective would take it for its own.
+            if shadow.peers().show(x, ahead=way.later) is None:
                 way = way.other
                 shadow.doing = _doing(outer, way)
         elif comm.check:

@@ -505,6 +505,25 @@ def test_auto_takes_what_is_fastest_for_where_the_arrays_lie(spmd):
     assert spmd(program, 3) == [[f"all_reduce {name}" for name in taken]] * 3
 
 
+@pytest.mark.one_node
+def test_an_array_that_was_shown_in_vain_is_not_taken_for_the_next(spmd):
+    """By a table that says: direct, unless all arrays lie in memory that the ranks share."""
+    table = Tuned({("all_reduce", 3): (Pick(1, "ring", "direct"),)})
+
+    def program(comm):
+        cluster, comm.cluster = comm.cluster, comm.cluster.with_(tuned=table)
+        comm.attached.clear()
+        x, y = comm.empty(50_000, np.int64), comm.empty(50_000, np.int64)
+        x[...] = y[...] = 10**comm.rank
+        all_reduce(x, comm)
+        all_reduce(y, comm, algorithm="direct" if comm.device.path in ("", "ipc") else "ring")
+        comm.cluster = cluster
+        comm.attached.clear()
+        return [x.min(), x.max(), y.min(), y.max()]
+
+    assert [list(map(int, found)) for found in spmd(program, 3)] == [[111] * 4] * 3
+
+
 def test_all_to_all_into_an_array_of_ones_own(spmd):
     def program(comm):
         x, y = np.full((comm.size, 4), comm.rank), np.zeros((comm.size, 4), int)
