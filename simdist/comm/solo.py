@@ -1,5 +1,6 @@
 """Solo: a world of one rank, without MPI."""
 
+import atexit
 from collections.abc import Sequence
 from math import inf
 from time import perf_counter, sleep
@@ -154,7 +155,9 @@ class SoloCommunicator(Communicator):
         number = self._streams[name] = self._streams.get(name, 0) + 1
         number += name == "collective"  # the name of the shadow
         context = f"{self.context}.{name}" + (f" {number}" if number > 1 else "")
-        return ThreadStream(SoloCommunicator(line, self, context), line, self.line)
+        stream = ThreadStream(SoloCommunicator(line, self, context), line, self.line)
+        atexit.register(stream.drain)  # without this the process would end in the middle of its work
+        return stream
 
     def agree(self, what: str, later: bool = False) -> None:
         """Does nothing: there is no other rank to disagree."""

@@ -112,9 +112,9 @@ class ThreadStream(Stream):
         """
         if self._thread is not None:
             self._works.put(None)
-            self._asker.waiting = WORK, None, self._line.name, 0
+            before, self._asker.waiting = self._asker.waiting, (WORK, None, self._line.name, 0)
             self._thread.join()
-            self._asker.waiting = None
+            self._asker.waiting = before  # a group that is freed waits for more than this
             self._thread = None
         if self._line.failure is not None:
             raise self._line.failure
@@ -123,3 +123,4 @@ class ThreadStream(Stream):
         self.comm.device.enter()
         while (work := self._works.get()) is not None:
             work.perform()
+            del work  # it refers to its arguments, which would stay until the next comes

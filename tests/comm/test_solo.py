@@ -2,6 +2,7 @@ import subprocess
 import sys
 import threading
 import time
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -128,6 +129,36 @@ def test_a_stream_that_waits_for_its_own_later_work_is_a_deadlock(comm):
     side = comm.stream("side")
     with pytest.raises(DeadlockError, match="stream 'side' waits for work that it is to do later"):
         side.start(lambda: side.start(int).wait()).wait()
+
+
+def test_a_stream_lets_go_of_what_it_has_done(comm):
+    x, end_s = np.ones(3), time.monotonic() + 60
+    alive = ref(x)
+    comm.stream("side").start(np.sum, x).wait()
+    del x
+    while alive() is not None and time.monotonic() < end_s:
+        time.sleep(0.001)
+    assert alive() is None
+
+
+def test_a_stream_that_ends_leaves_the_wait_that_it_is_part_of(comm):
+    side, begin = comm.stream("side"), threading.Event()
+    side.start(begin.wait)
+    comm.line.waiting = wait = "free", comm, None, 0
+    ender = threading.Thread(target=side.drain)
+    ender.start()
+    while comm.line.waiting is wait:
+        time.sleep(0.001)
+    begin.set()
+    ender.join()
+    assert comm.line.waiting is wait
+
+
+@pytest.mark.parametrize("work", ["print('done')", "1 / 0"])
+def test_work_that_nobody_waits_for_is_done_before_the_process_ends(work):
+    code = f"import simdist as sd, time; sd.world().stream('side').start(lambda: (time.sleep(0.2), {work}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["done"] or "ZeroDivisionError: division by zero" in done.stderr
 
 
 def test_the_world_runs_a_program_of_any_size():
