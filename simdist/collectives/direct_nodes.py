@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
-from simdist.collectives.grid import Grid, Phases, rows_and_columns
+from simdist.collectives.grid import Phases, node_and_column
 from simdist.collectives.hierarchical import Leaders
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
@@ -34,11 +34,6 @@ __all__ = [
     "reduce_formula",
     "reduce_over_nodes",
 ]
-
-
-def _node_and_leaders(comm: Communicator) -> Grid:
-    """The ranks of this one's node, and those at its place on all nodes: of a leader all leaders."""
-    return rows_and_columns(comm, "nodes", comm.node)
 
 
 def _seat(comm: Communicator, rank: int) -> tuple[int, int]:
@@ -79,7 +74,7 @@ def _plan(equal: bool) -> Phases | Leaders:
 
 def all_reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, staged: bool) -> None:
     """Replace x by its reduction over all ranks."""
-    _plan(comm.nodes.equal).run(x, _node_and_leaders(comm), op, staged=staged)
+    _plan(comm.nodes.equal).run(x, node_and_column(comm), op, staged=staged)
 
 
 def all_reduce_cost(case: Case, staged: bool) -> Cost:
@@ -97,7 +92,7 @@ def all_reduce_formula(case: Case) -> Formula:
 
 def broadcast_over_nodes(x: Array, comm: Communicator, root: int, staged: bool) -> None:
     """Replace x by root's: inside root's node, from leader to leader, inside the others."""
-    node, leaders = _node_and_leaders(comm)
+    node, leaders = node_and_column(comm)
     home, place = _seat(comm, root)
     at_home = comm.node == comm.nodes[root]
     if at_home:
@@ -131,7 +126,7 @@ def broadcast_formula(case: Case, staged: bool) -> Formula:
 
 def reduce_over_nodes(x: Array, comm: Communicator, op: Reduction, root: int, staged: bool) -> None:
     """Leave in root's x the reduction over all ranks: inside nodes, from leader to leader, from root's to root."""
-    node, leaders = _node_and_leaders(comm)
+    node, leaders = node_and_column(comm)
     home, place = _seat(comm, root)
     find("reduce", "direct").run(x, node, op, 0, staged=staged)
     if node.rank == 0:
@@ -172,7 +167,7 @@ def all_gather_over_nodes(x: Array, comm: Communicator, chunks: Chunks, staged: 
     if not comm.nodes.in_turn:  # the chunks of a node are not adjacent
         find("all_gather", "ring").run(x, comm, chunks)
         return
-    node, leaders = _node_and_leaders(comm)
+    node, leaders = node_and_column(comm)
     spans = {i: slice(chunks[ranks[0]].start, chunks[ranks[-1]].stop) for i, ranks in comm.nodes.members.items()}
     mine = spans[comm.node]
     own = [chunks[rank] for rank in comm.nodes.neighbours(comm.rank)]

@@ -19,7 +19,7 @@ from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
 
-__all__ = ["Grid", "Phases", "rows_and_columns"]
+__all__ = ["Grid", "Phases", "node_and_column", "rows_and_columns"]
 
 
 class Grid(NamedTuple):
@@ -41,6 +41,11 @@ def rows_and_columns(comm: Communicator, name: str, row: int) -> Grid:
         members = cast(Communicator, comm.split(row, comm.rank))
         comm.attached[name] = Grid(members, cast(Communicator, comm.split(members.rank, row)))
     return cast(Grid, comm.attached[name])
+
+
+def node_and_column(comm: Communicator) -> Grid:
+    """The ranks of this one's node, and those at its place on all nodes: of a node's first rank all first ranks."""
+    return rows_and_columns(comm, "nodes", comm.node)
 
 
 class Phases(NamedTuple):

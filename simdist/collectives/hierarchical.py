@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from simdist.arrays import Array, Reduction
 from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
-from simdist.collectives.grid import Grid, Phases, rows_and_columns
+from simdist.collectives.grid import Grid, Phases, node_and_column
 from simdist.collectives.registry import algorithm, find
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, unknown_name
@@ -130,6 +130,4 @@ def hierarchical_all_reduce(
         ArgumentError: leaders=False on unequal nodes; on every rank.
         UnknownNameError: no such phase or algorithm; on every rank.
     """
-    grid = rows_and_columns(comm, "nodes", comm.node)
-    plan = _plan(comm.nodes.equal, leaders, inner)
-    plan.run(x, grid, op)
+    _plan(comm.nodes.equal, leaders, inner).run(x, node_and_column(comm), op)

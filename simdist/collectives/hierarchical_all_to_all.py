@@ -11,7 +11,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
-from simdist.collectives.grid import rows_and_columns
+from simdist.collectives.grid import node_and_column
 from simdist.collectives.pairwise import pairwise_all_to_all
 from simdist.collectives.registry import algorithm, find
 from simdist.comm import Communicator
@@ -65,7 +65,7 @@ def hierarchical_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     if not comm.nodes.equal:
         pairwise_all_to_all(x, y, comm)
         return
-    node, column = rows_and_columns(comm, "nodes", comm.node)
+    node, column = node_and_column(comm)
     width, order = x.shape[1], np.array(members)  # order[a, b]: rank b of node a
     by_place = scratch(x, (k, m * width))
     by_place[...] = x[order.T.reshape(-1)].reshape(k, m * width)

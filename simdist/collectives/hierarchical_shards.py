@@ -23,7 +23,7 @@ from functools import partial
 from simdist.arrays import Array, Chunks, Reduction, partition
 from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
-from simdist.collectives.grid import rows_and_columns
+from simdist.collectives.grid import node_and_column
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.ring import ring_all_gather, ring_reduce_scatter
 from simdist.comm import Communicator
@@ -68,7 +68,7 @@ def hierarchical_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> 
         ring_reduce_scatter(x, comm, op)
         return
     m, k = len(members), len(members[0])
-    node, column = rows_and_columns(comm, "nodes", comm.node)
+    node, column = node_and_column(comm)
     chunks = partition(len(x), comm.size)
     bundles = scratch(x, (k, m, chunks.largest))
     for a, ranks in enumerate(members):
@@ -107,7 +107,7 @@ def hierarchical_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> Non
     if len(members) == 1 or not comm.nodes.equal:
         ring_all_gather(x, comm, chunks)
         return
-    node, column = rows_and_columns(comm, "nodes", comm.node)
+    node, column = node_and_column(comm)
     order = [rank for alike in zip(*members, strict=True) for rank in alike]  # bundle after bundle
     packed, places, end = scratch(x), dict[int, slice](), 0
     for rank in order:

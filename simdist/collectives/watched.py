@@ -208,18 +208,7 @@ class _WatchedPeers(Peers):
         """See Peers."""
         return self._peers.spare(x)
 
-    def moved(
-        self,
-        start_s: float,
-        read_bytes: int,
-        written_bytes: int,
-        peer_bytes: int,
-        private_bytes: int = 0,
-        flops: int = 0,
-        posted_bytes: int = 0,
-        crowd_bytes: int = 0,
-    ) -> None:
+    def moved(self, *args: Any, **counts: Any) -> None:
         """See Peers."""
-        counts = read_bytes, written_bytes, peer_bytes, private_bytes, flops, posted_bytes, crowd_bytes
-        self._peers.moved(start_s, *counts)
+        self._peers.moved(*args, **counts)
         self._watch.look()

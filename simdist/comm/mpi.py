@@ -29,11 +29,7 @@ class MpiCommunicator(MpiMessages):
     """One rank's view of a group of real ranks.
 
     Args:
-        group: the members.
-        guard: the guard of this process.
-        line: the stream that uses it.
-        recorder: where the spans go.
-        zero_s: this process's clock at the zero of the job's clock.
+        group, guard, line, recorder, zero_s: see MpiMessages.
         windows: of this process.
         cluster, check: see Communicator.
         owner: of a shadow, its communicator.
@@ -116,19 +112,11 @@ class MpiCommunicator(MpiMessages):
         """See Communicator. Costs one MPI all-reduce of 16 bytes; once `peers` exists, one meeting instead."""
         if self.check and self.size > 1:
             self.check_caller(what, running_stream(self.line))
-            if self._peers is not None:
+            if later and self._peers is not None:
                 self._peers.say(what)
-                if not later:
-                    self._peers.meet()
-                return
-            line = self.line
-            line.waiting = what, self, None, 0
-            try:
-                self._group.agree(what)
-            except MPI.Exception as error:
-                raise self.failure(error, what, None, ANY, ANY) from None
-            finally:
-                line.waiting = None
+            else:
+                with self._together(what):
+                    pass
 
     def exchange(self, note: str) -> list[str]:
         """See Communicator."""
@@ -138,7 +126,7 @@ class MpiCommunicator(MpiMessages):
 
     @contextmanager
     def _together(self, what: str) -> Iterator[None]:
-        """Around a collective set-up call: check that all ranks make it, and name it to the watchdog."""
+        """Around what all ranks do together: check that all of them do it, and name it to the watchdog."""
         self.line.waiting = what, self, None, 0
         try:
             if self._peers is None:
