@@ -6,7 +6,7 @@ rank gets the first segment.
 """
 
 from simdist.arrays import Partition, partition, slices
-from simdist.errors import require_least
+from simdist.errors import require_whole
 
 __all__ = ["SEGMENT_BYTES", "piece", "segments"]
 
@@ -20,9 +20,9 @@ def segments(length: int, itemsize: int, segment_bytes: int = SEGMENT_BYTES) -> 
     There is always at least one run, even of no items. Only a run of a single item may be longer.
 
     Raises:
-        ArgumentError: segment_bytes is less than 1.
+        ArgumentError: segment_bytes is no whole number of at least 1.
     """
-    require_least("segment_bytes", segment_bytes, 1)
+    require_whole("segment_bytes", segment_bytes, 1)
     items = max(1, segment_bytes // itemsize)
     return partition(length, max(1, -(-length // items)))
 

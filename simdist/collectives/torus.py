@@ -13,7 +13,7 @@ from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.grid import Phases, rows_and_columns
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_whole
 
 __all__ = ["torus_all_reduce"]
 
@@ -24,7 +24,8 @@ def _columns(ranks: int, rows: int | None) -> int:
     """The length of a row: of the most square torus, where rows is not given."""
     if rows is None:
         rows = max(d for d in range(1, isqrt(ranks) + 1) if ranks % d == 0)
-    if rows < 1 or ranks % rows:
+    require_whole("rows", rows, 1)
+    if ranks % rows:
         raise ArgumentError(f"rows is {rows}, which does not divide the {ranks} ranks of the torus")
     return ranks // rows
 

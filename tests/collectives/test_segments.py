@@ -23,3 +23,9 @@ def test_the_fewest_that_are_short_enough(segment_bytes, itemsize):
 def test_a_segment_has_some_length(segment_bytes):
     with pytest.raises(ArgumentError, match=f"segment_bytes is {segment_bytes}; needs at least 1"):
         segments(10, 8, segment_bytes)
+
+
+@pytest.mark.parametrize("length", [10, 1000])
+def test_a_segment_is_a_number_of_bytes(length):
+    with pytest.raises(ArgumentError, match=r"segment_bytes is 100\.0; needs a whole number"):
+        segments(length, 8, 100.0)

@@ -49,11 +49,18 @@ def test_moves_as_few_bytes_as_a_ring():
     )
 
 
-@pytest.mark.parametrize("rows", [0, -1, 4, 7])
-def test_rows_must_divide_the_ranks(rows):
-    with pytest.raises(ArgumentError, match=f"rows is {rows}, which does not divide the 6 ranks"):
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        *((rows, f"rows is {rows}, which does not divide the 6 ranks") for rows in (4, 7)),
+        *((rows, f"rows is {rows}; needs at least 1") for rows in (0, -1)),
+        *((rows, f"rows is {rows!r}; needs a whole number") for rows in (2.0, "2")),
+    ],
+)
+def test_rows_must_divide_the_ranks(rows, why):
+    with pytest.raises(ArgumentError, match=why):
         dissect("all_reduce", "torus", [np.ones(3)] * 6, rows=rows)
-    with pytest.raises(ArgumentError, match=f"rows is {rows}"):
+    with pytest.raises(ArgumentError, match=why):
         costs("all_reduce", "torus", 6, 8, rows=rows)
 
 
