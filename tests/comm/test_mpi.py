@@ -450,6 +450,15 @@ def test_notes_are_exchanged(spmd):
         assert kind == ArgumentError.__name__
 
 
+def test_each_rank_may_change_its_list_of_notes(spmd):
+    def program(comm):
+        notes = comm.exchange(str(comm.rank))
+        notes.reverse()
+        return notes
+
+    assert spmd(program, RANKS) == [[str(r) for r in reversed(range(RANKS))]] * RANKS
+
+
 def test_groups_check_as_the_whole_does(spmd):
     def program(comm):
         return [kin.check for kin in (comm, comm.split(0), comm.shadow, comm.stream("side").comm)]

@@ -152,7 +152,7 @@ class VirtualCommunicator(Communicator):
         self._channel_from(src).post(receipt, self.scheduler.running.clock_s)
         return receipt
 
-    def finish(self, receipt: Receipt, start_s: float) -> None:
+    def finish(self, receipt: Receipt, start_s: float) -> Status:
         """Wait until a posted receive is filled, advance the clock to the arrival, and record it."""
         fiber = self.scheduler.running
         if not receipt.done:
@@ -171,15 +171,14 @@ class VirtualCommunicator(Communicator):
             raise MessageMismatch(*receipt.error.args)  # another one: the receipt would be in its traceback
         if self.recorder.on:
             self.note("recv", start_s, max(start_s, arrival_s), receipt.num_bytes, self.ranks[receipt.src], receipt.tag)
+        return Status(receipt.src, receipt.tag, receipt.num_bytes)
 
     def take_any(self, y: Array, tag: int, start_s: float) -> Status:
         """Receive the message that arrives first, from any rank."""
         channel, lookout = None, self.group.lookout(self.rank)
         while channel is None:
             channel = lookout.await_first(self.group, self.doing, tag, inf)
-        receipt = self._post(y, channel.src, tag)
-        self.finish(receipt, start_s)
-        return Status(receipt.src, receipt.tag, receipt.num_bytes)
+        return self.finish(self._post(y, channel.src, tag), start_s)
 
     def _channel_to(self, dst: int) -> Channel:
         self.check_peer("dst", dst)
@@ -200,7 +199,8 @@ class VirtualCommunicator(Communicator):
         """See Communicator. Takes no time, but all ranks leave it at the time of the last to come."""
         self.check_split(color, key)
         self.agree("split")
-        notes, number = self.exchange("" if color is None else f"{int(color)} {int(key)}"), self._count("split")
+        note, number = "" if color is None else f"{int(color)} {int(key)}", self._count("split")
+        notes = self.group.meet("split", number, self.rank, note, self.doing)
         if color is None:
             return None
         group, rank = self.group.part(number, notes, int(color), self.rank)
@@ -241,8 +241,8 @@ class VirtualCommunicator(Communicator):
         """See Communicator. Takes no time, but all ranks leave it at the time of the last to come."""
         self.check_note(note)
         self.agree("an exchange of notes")
-        self.scheduler.turn()
-        return self.group.meet("set-up call", self._count("exchange"), self.rank, note, self.doing)
+        notes = self.group.meet("set-up call", self._count("exchange"), self.rank, note, self.doing)
+        return notes.copy()  # each rank has its own
 
     def _count(self, call: str) -> int:
         number = self._calls[call] = self._calls.get(call, 0) + 1

@@ -193,6 +193,7 @@ class Group:
             rank, thing: the member that comes, and what it brings.
             doing: the operation that this is part of, for error messages.
         """
+        self.scheduler.turn()
         meeting = self._meetings.get((kind, call))
         if meeting is None:
             meeting = self._meetings[kind, call] = Meeting(self, kind, doing)

@@ -81,7 +81,6 @@ class VirtualPeers(Peers):
     def _come(self, thing: Any) -> list[Any]:
         """What each rank brought; all leave one latency after the last has come."""
         comm = self._comm
-        comm.scheduler.turn()
         self._meetings += 1
         latency_s = comm.cluster.inside.latency_s if comm.size > 1 else 0.0
         return comm.group.meet("meeting", self._meetings, comm.rank, thing, comm.doing, latency_s)

@@ -82,9 +82,7 @@ class Receiving(Request):
 
     def _finish(self) -> Status:
         self._comm.open.pop(self, None)
-        receipt = self._receipt
-        self._comm.finish(receipt, self._start_s)
-        return Status(receipt.src, receipt.tag, receipt.num_bytes)
+        return self._comm.finish(self._receipt, self._start_s)
 
 
 class AnyReceiving(Request):
