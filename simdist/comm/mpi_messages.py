@@ -21,7 +21,7 @@ from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.mpi_request import Receiving, Sending
 from simdist.comm.request import Request, Status
 from simdist.comm.staging import Staging, ready
-from simdist.errors import ArrayError, MessageMismatch
+from simdist.errors import ArrayError
 from simdist.trace import Recorder
 
 __all__ = ["MPI", "MpiMessages"]
@@ -149,9 +149,7 @@ class MpiMessages(Communicator):
         finally:
             line.waiting = None
         line.count += 2
-        num_bytes = status.Get_count(_BYTE)
-        if num_bytes > y.nbytes:
-            raise self.too_long("sendrecv", y, src)
+        num_bytes = self.length(status, "sendrecv", y, src)
         recorder = self.recorder
         if recorder.on:
             end_s = perf_counter() - self._zero_s
@@ -238,7 +236,7 @@ class MpiMessages(Communicator):
 
     @cached_property
     def _staging(self) -> Staging:
-        return Staging(self, MPI)
+        return Staging(self)
 
     def _send_to_self(self, x: Array, tag: int) -> None:
         """Keep a copy until it is received: MPI need not buffer a message that a rank sends to itself."""
@@ -261,11 +259,17 @@ class MpiMessages(Communicator):
 
     def received(self, start_s: float, x: Array, status: Any) -> Status:
         """Record a receive that is complete now, and return its status."""
-        src, tag, num_bytes = status.Get_source(), status.Get_tag(), status.Get_count(_BYTE)
-        if num_bytes > x.nbytes:  # Open MPI silently truncates a message that a rank sends to itself
-            raise self.too_long("recv", x, src)
+        src, tag = status.Get_source(), status.Get_tag()
+        num_bytes = self.length(status, "recv", x, src)
         self.note("recv", start_s, num_bytes, src, tag)
         return Status(src, tag, num_bytes)
+
+    def length(self, status: Any, what: str, x: Array, src: int) -> int:
+        """The bytes of a message received into x; raises MessageMismatch if it was longer."""
+        num_bytes: int = status.Get_count(_BYTE)
+        if num_bytes > x.nbytes:  # Open MPI silently truncates a message that a rank sends to itself
+            raise too_long(f"{what} on rank {self.rank} of {self.context!r}", x, src)
+        return num_bytes
 
     def clock(self) -> float:
         """Seconds since the job began."""
@@ -285,10 +289,6 @@ class MpiMessages(Communicator):
             return any_source
         self.check_peer("src", src)
         return src
-
-    def too_long(self, what: str, x: Array, src: int) -> MessageMismatch:
-        """The error for a message that is longer than x."""
-        return too_long(f"{what} on rank {self.rank} of {self.context!r}", x, src)
 
     def failure(self, error: Exception, what: str, x: Array, peer: int, tag: int) -> Exception:
         """An error of MPI or mpi4py as simdist's exception."""

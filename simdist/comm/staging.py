@@ -46,12 +46,10 @@ class Staging:
 
     Args:
         comm: the communicator.
-        bindings: mpi4py's MPI.
     """
 
-    def __init__(self, comm: "MpiMessages", bindings: Any) -> None:
+    def __init__(self, comm: "MpiMessages") -> None:
         self.comm = comm
-        self._bindings = bindings
         self._device = device_library()
         self._rooms: dict[str, list[Array]] = {}
         self._stream: Any = None
@@ -136,7 +134,7 @@ class Staging:
             request = self.comm.post("irecv", host, src, tag)
             yield
             status = self.comm.finish("recv", request, x, src, tag)
-            num_bytes = self.length(status, part, src)
+            num_bytes = self.comm.length(status, "recv", part, src)
             src, tag = taken.add(status, num_bytes)
             if num_bytes:
                 self._device.copy_in(part[:num_bytes], host, stream.raw)
@@ -148,13 +146,6 @@ class Staging:
         for event in copied:
             if event is not None:
                 event.synchronize()  # the buffers are free for the next message
-
-    def length(self, status: Any, room: Array, src: int) -> int:
-        """The length of a received piece; Open MPI silently truncates a message that a rank sends to itself."""
-        num_bytes = int(status.Get_count(self._bindings.BYTE))
-        if num_bytes > room.nbytes:
-            raise self.comm.too_long("recv", room, src)
-        return num_bytes
 
     def deliver(self, x: Array, host: Array, num_bytes: int) -> None:
         """Copy the received bytes into x."""
@@ -239,7 +230,7 @@ class StagedReceiving(Request):
             if k == len(self._requests):
                 self._requests.append(self._comm.post("irecv", room, src, tag))
             status = self._comm.finish("recv", self._requests[k], self._x, src, tag)
-            num_bytes = self._staging.length(status, room, src)
+            num_bytes = self._comm.length(status, "recv", room, src)
             src, tag = taken.add(status, num_bytes)
             if num_bytes < PIECE_BYTES:
                 break
