@@ -3,8 +3,9 @@
 import gc
 import sys
 import warnings
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from math import prod
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from simdist.errors import SharedMemoryFull
 
 __all__ = ["MpiMemory", "Place", "Window", "Windows"]
 
+_start = attrgetter("start")
 _LINE_BYTES = 64
 _GAP_BYTES = 1 << 12
 _SPARE_BYTES = 1 << 24  # left free by arrays, which can use private memory instead, for peers, which cannot
@@ -95,7 +97,6 @@ class Windows:
 
     def __init__(self, bindings: Any) -> None:
         self._address = bindings.Get_address  # ten times as fast as the array's own attributes
-        self._starts: list[int] = []
         self._windows: list[Window | DeviceWindow] = []  # by address
         self._names: dict[str, int] = {}
         self.num_bytes = 0
@@ -107,15 +108,12 @@ class Windows:
 
     def add(self, window: Window | DeviceWindow) -> None:
         """Register a window."""
-        i = bisect_right(self._starts, window.start)
-        self._starts.insert(i, window.start)
-        self._windows.insert(i, window)
+        insort(self._windows, window, key=_start)  # at once, as another stream may be looking for a place
         self.num_bytes += window.end - window.start
 
     def remove(self, window: Window | DeviceWindow) -> None:
         """Unregister a window."""
-        i = self._windows.index(window)
-        del self._starts[i], self._windows[i]
+        self._windows.remove(window)
         self.num_bytes -= window.end - window.start
 
     def address(self, x: Array) -> int:
@@ -127,7 +125,7 @@ class Windows:
 
     def place(self, start: int, num_bytes: int) -> Place | None:
         """The place of num_bytes at an address; None if they are not entirely in one window."""
-        i = bisect_right(self._starts, start) - 1
+        i = bisect_right(self._windows, start, key=_start) - 1
         if i < 0:
             return None
         window = self._windows[i]
