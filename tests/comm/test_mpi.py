@@ -467,6 +467,15 @@ def test_groups_check_as_the_whole_does(spmd):
         assert spmd(program, 2, check=check) == [[check] * 4] * 2
 
 
+def test_groups_are_made_like_the_one_that_they_come_from(spmd):
+    def program(comm):
+        group = comm.split(0)
+        group.check, group.cluster = False, group.cluster.with_(name="other")
+        return [(kin.check, kin.cluster.name) for kin in (group.split(0), group.shadow, group.stream("side").comm)]
+
+    assert spmd(program, 2) == [[(False, "other")] * 3] * 2
+
+
 def test_what_algorithms_keep_with_a_group_goes_with_it(spmd):
     def program(comm):
         group = comm.split(0)

@@ -204,19 +204,16 @@ class VirtualCommunicator(Communicator):
         if color is None:
             return None
         group, rank = self.group.part(number, notes, int(color), self.rank)
-        part = VirtualCommunicator(self._shared, group, rank, self.recorder, self.stream_name)
-        part.device = self.device
-        return part
+        return self._kin(group, rank, self.stream_name)
 
     @property
     def shadow(self) -> "VirtualCommunicator":
         """See Communicator."""
         if self._shadow is None:
             group = self.group.twin(".collective", self.group.family)
-            self._shadow = VirtualCommunicator(self._shared, group, self.rank, self.recorder, self.stream_name)
+            self._shadow = self._kin(group, self.rank, self.stream_name)
             self._shadow.attached = self.attached
-        self._shadow.doing = self.doing
-        self._shadow.device = self.device
+        self._shadow.doing, self._shadow.device = self.doing, self.device
         return self._shadow
 
     def stream(self, name: str) -> Stream:
@@ -224,12 +221,15 @@ class VirtualCommunicator(Communicator):
         self.check_stream(name)
         number = self._count(f"stream {name}") + (name == "collective")  # which is the name of the shadow
         context = f".{name}" if number == 1 else f".{name} {number}"
-        twin = VirtualCommunicator(self._shared, self.group.twin(context), self.rank, self.recorder, name)
-        twin.device = self.device
-        fiber = self._shared.fiber(self._global_rank, name, daemon=True)
-        stream = VirtualStream(twin, self.scheduler, fiber)
+        twin = self._kin(self.group.twin(context), self.rank, name)
+        stream = VirtualStream(twin, self.scheduler, self._shared.fiber(self._global_rank, name, daemon=True))
         self._shared.streams.append(stream)
         return stream
+
+    def _kin(self, group: Group, rank: int, stream_name: str) -> "VirtualCommunicator":
+        kin = VirtualCommunicator(self._shared, group, rank, self.recorder, stream_name)
+        kin.device, kin.cluster, kin.check = self.device, self.cluster, self.check
+        return kin
 
     def agree(self, what: str, later: bool = False) -> None:
         """See Communicator. Takes no time; a rank waits only if another has already contradicted it."""
