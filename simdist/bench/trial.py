@@ -258,7 +258,7 @@ def _minds_nodes(trial: Trial, comm: Communicator) -> bool:
 def _promised(trial: Trial, comm: Communicator, rank: int, ranks_per_node: int) -> Traffic:
     itemsize = np.dtype(trial.dtype).itemsize
     rows = comm.size if trial.operation == "all_to_all" else 1
-    by_messages = find(trial.operation, trial.algorithm).by_messages
+    options = find(trial.operation, trial.algorithm).options
     found = cost(
         trial.operation,
         trial.algorithm,
@@ -268,6 +268,6 @@ def _promised(trial: Trial, comm: Communicator, rank: int, ranks_per_node: int) 
         root=trial.root,
         itemsize=itemsize,
         ranks_per_node=0 if comm.num_nodes == 1 else ranks_per_node,
-        **({} if by_messages else {"staged": True}),  # a trial's arrays are in private memory
+        **({"staged": True} if "staged" in options else {}),  # a trial's arrays are in private memory
     )
     return Traffic(*found[1:])

@@ -72,6 +72,19 @@ def send_then_receive(x, comm, op):
         op.fold(x, part)
 
 
+def test_an_algorithm_of_ones_own_in_shared_memory_needs_no_options(verdicts):
+    direct = find("all_reduce", "direct")
+
+    def in_memory(x, comm, op):
+        direct.run(x, comm, op, staged=True)
+
+    def cost(case):
+        return direct.cost(case, staged=True)
+
+    own = Algorithm("all_reduce", "in_memory", in_memory, cost, direct.formula, by_messages=False)
+    assert verdicts("all_reduce", own, ranks=(1, 3)) == ({("in_memory", 1): "✓", ("in_memory", 3): "✓"}, 0)
+
+
 def test_a_deadlock_of_long_messages_alone_is_found(verdicts):
     found, _ = verdicts("all_reduce", like("all_reduce", "ring", send_then_receive, all_the_way_round))
     told = "✗ DeadlockError: deadlock: rank 0 waits for rank 1 waits for rank 2 waits for rank 0"
