@@ -239,7 +239,7 @@ class MpiMessages(Communicator):
         return Staging(self)
 
     def _send_to_self(self, x: Array, tag: int) -> None:
-        """Keep a copy until it is received: MPI need not buffer a message that a rank sends to itself."""
+        """Keep a copy at least until it is received: MPI need not buffer a message that a rank sends to itself."""
         start_s = perf_counter()
         kept = [sending for sending in self._own_mail if not sending.over]
         sending = self.isend(x.copy(), self.rank, tag)
