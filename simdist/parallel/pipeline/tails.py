@@ -17,7 +17,7 @@ __all__ = ["Tails"]
 class Tails:
     """Shapes without their first axis, the micro-batch's; found once for each shape of inputs.
 
-    Each stage in turn runs forward on one sample of zeros, and its rank tells all others the shape of the output.
+    Each stage in turn runs forward on an empty batch, and its rank tells all others the shape of the output.
 
     Args:
         schedule: has as many ranks as `comm`.
@@ -53,8 +53,8 @@ class Tails:
         for number in range(self._last):
             note, like, dtype = "", (self._like if number else inputs), (self._dtype if number else inputs.dtype)
             if number in self._own:
-                sample = np.zeros_like(like, shape=(1, *tails[-1]), dtype=dtype)
-                y, _, _ = self._own[number].forward(sample, MicroBatch(sample, None))
+                empty = np.empty_like(like, shape=(0, *tails[-1]), dtype=dtype)
+                y, _, _ = self._own[number].forward(empty, MicroBatch(empty, None))
                 note = "" if y is None else " ".join(map(str, y.shape[1:]))
             told = next(note for note in self._comm.exchange(note) if note)
             tails.append(tuple(map(int, told.split())))

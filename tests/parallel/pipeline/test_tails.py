@@ -1,9 +1,13 @@
 """Shapes that pass from stage to stage: found by the layers themselves, and at no cost that anybody is told of."""
 
 from harness import xp as np
-from pipeline_training import pipeline
+from pipeline_training import EXACT, mesh_of, pipeline
 
 from simdist.arrays import Ledger, Meter, metered, recorded
+from simdist.nn import Shape, gpt
+from simdist.parallel.expert import routes
+from simdist.parallel.parts import MeshParts
+from simdist.parallel.pipeline import Pipeline, schedule
 
 
 def test_shapes_are_known_and_nothing_else_is(spmd):
@@ -15,3 +19,17 @@ def test_shapes_are_known_and_nothing_else_is(spmd):
         return found, ledger.peak.total, meter.flops
 
     assert spmd(program, 3) == [([(5,), (5, 8), (5, 8)], 0, 0)] * 3
+
+
+def test_no_token_goes_to_an_expert_to_find_them(spmd):
+    shape = Shape(layers=2, width=8, heads=2, context=5, experts=2)
+
+    def program(comm):
+        mesh = mesh_of(comm, pp=comm.size)
+        one = schedule("1f1b", stages=comm.size, micro_batches=2)
+        method = Pipeline(gpt(shape, MeshParts(mesh)), mesh, EXACT, 1, one)
+        first = len(comm.recorder.spans())
+        method.share.tails(one, np.empty(0)).of(np.zeros((2, 5), np.uint8))
+        return [routed.tokens for routed in routes(comm.recorder.spans()[first:]).values()]
+
+    assert spmd(program, 2) == [[0], []]
