@@ -1,5 +1,7 @@
 """Root: one rank that updates the weights of all."""
 
+from dataclasses import replace
+
 from simdist.arrays import clear
 from simdist.collectives import broadcast, reduce
 from simdist.parallel.holding import Holding
@@ -23,14 +25,16 @@ class Root:
         reduce, broadcast: the algorithms for gradients to rank 0, and for weights from it.
 
     Attributes:
-        update: of all weights on rank 0, and of none elsewhere.
+        update: of all weights on rank 0, and of none elsewhere, where no norm of their gradient is known either.
     """
 
     def __init__(self, method: ReplicaMethod, reduce: str, broadcast: str) -> None:
         self._method, self._comm = method, method.comm
         self._reduce, self._broadcast = reduce, broadcast
-        self._own = own = slice(0, len(method.weights) if method.comm.rank == 0 else 0)
-        self.update = Update(method.weights[own], Holding([own]), method.model.parameters, method.recipe, method.spread)
+        updates, recipe = method.comm.rank == 0, method.recipe
+        self._own = own = slice(0, len(method.weights) if updates else 0)
+        recipe = recipe if updates else replace(recipe, max_norm=None)
+        self.update = Update(method.weights[own], Holding([own]), method.model.parameters, recipe, method.spread)
 
     def step(self, learning_rate: float) -> bool:
         """Sum the gradients on rank 0, update its weights by the sum, and clear the gradients on all ranks.

@@ -72,6 +72,18 @@ def test_ranks_train_as_one(spmd, name, p, optimizer):
         np.testing.assert_array_equal(weights, found[0][0])
 
 
+@pytest.mark.parametrize("name", ["centralized", "map-reduce"])
+def test_the_norm_is_known_where_the_gradients_are_summed(spmd, name):
+    def program(comm):
+        method = METHODS[name](model(), comm, exact(max_norm=1.0), seed=1)
+        method.backward(WINDOWS[0], 1.0)
+        method.step(0.1)
+        return method.update.norm
+
+    first, *others = spmd(program, 3)
+    assert first > 0 and np.isnan(others).all()
+
+
 @every_method
 @pytest.mark.parametrize("p", [8, 9])
 def test_more_ranks_some_of_which_have_nothing_to_do(name, p):
