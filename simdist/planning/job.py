@@ -10,7 +10,7 @@ from simdist.comm.mesh import full_sizes
 from simdist.errors import ArgumentError, require_kind
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.pipeline import Footprint, Schedule, joined
-from simdist.parallel.pipeline.copies import holders
+from simdist.parallel.pipeline.copies import holders, shared
 from simdist.parallel.zero.unit import grouped, least_items, padded, uses
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members
@@ -215,9 +215,7 @@ class Job:
 
     def held_twice(self) -> list[tuple[tuple[int, ...], list[str]]]:
         """Groups of pipeline ranks, and the weights that all of a group hold: see `Copies`."""
-        found = holders([part.weights for part in self.parts])
-        groups = sorted({ranks for ranks in found.values() if len(ranks) > 1})
-        return [(ranks, [name for name, own in found.items() if own == ranks]) for ranks in groups]
+        return shared(holders([part.weights for part in self.parts]))
 
     def weights_bytes(self, rank: int, names: Sequence[str]) -> int:
         """The bytes of these weights on a pipeline rank."""

@@ -6,13 +6,13 @@
 Copies start equal and stay equal, because each rank updates its own with the sum of all gradients.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from simdist.comm import Communicator
 from simdist.nn import Parameter
 from simdist.parallel.spread import add_up
 
-__all__ = ["Copies", "holders"]
+__all__ = ["Copies", "holders", "shared"]
 
 
 def holders(parameters: Sequence[Iterable[str]]) -> dict[str, tuple[int, ...]]:
@@ -26,6 +26,14 @@ def holders(parameters: Sequence[Iterable[str]]) -> dict[str, tuple[int, ...]]:
         for name in names:
             found[name] = (*found.get(name, ()), rank)
     return found
+
+
+def shared(held: Mapping[str, tuple[int, ...]]) -> list[tuple[tuple[int, ...], list[str]]]:
+    """The groups of ranks with copies, and the names of theirs, by `holders`: in the same order on all ranks, whatever
+    the order of layers on each.
+    """
+    groups = sorted({ranks for ranks in held.values() if len(ranks) > 1})
+    return [(ranks, [name for name, found in held.items() if found == ranks]) for ranks in groups]
 
 
 class Copies:
@@ -47,14 +55,13 @@ class Copies:
         self.counted = frozenset(name for name, ranks in held.items() if ranks[0] == comm.rank)
         mine = {p.name: p for p in own}
         self._groups: list[tuple[Communicator, list[Parameter]]] = []
-        for ranks in sorted({ranks for ranks in held.values() if len(ranks) > 1}):
+        for ranks, names in shared(held):
             name = f"ranks {ranks}"
             if name not in comm.attached:
                 comm.attached[name] = comm.split(0 if comm.rank in ranks else None, comm.rank)
             group = comm.attached[name]
             if group is not None:
-                # In the same order on all ranks of the group, whatever the order of layers on each.
-                self._groups.append((group, [mine[name] for name, found in held.items() if found == ranks]))
+                self._groups.append((group, [mine[name] for name in names]))
 
     def sum(self) -> None:
         """Add up the gradients of all copies, in place."""
