@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 from simdist.arrays.fused import copied
 from simdist.arrays.kind import empty, kind_of, moved, on_host
-from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded, release
+from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded
 from simdist.arrays.meter import Chargeable, Meter, charge, clear, in_one_pass, metered
 from simdist.arrays.partition import Chunks, Partition, partition, slices
 from simdist.arrays.phantom import Phantom, phantom
@@ -37,7 +37,6 @@ __all__ = [
     "recorded",
     "reduction",
     "reductions",
-    "release",
     "slices",
 ]
 

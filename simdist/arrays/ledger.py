@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from simdist.arrays.kind import owner
 from simdist.errors import unknown_name
 
-__all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "inheriting", "recorded", "release"]
+__all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "inheriting", "recorded"]
 
 T = TypeVar("T")
 
@@ -122,19 +122,6 @@ class Ledger:
             self._subtract_freed()
             self._hold(CATEGORIES.index(category), thing, at)
 
-    def release(self, thing: Any) -> None:
-        """Count an array as a buffer again: its memory is kept for reuse, its contents are no longer needed."""
-        with self._lock:
-            self._subtract_freed()
-            key = id(owner(thing))
-            held = self._held.get(key)
-            if held is not None:
-                end, category, num_bytes = held
-                self._held[key] = end, _BUFFERS, num_bytes
-                self._live[category] -= num_bytes
-                self._live[_BUFFERS] += num_bytes
-                self._mark(self._clock())
-
     def _hold(self, category: int, thing: Any, at: str) -> None:
         if isinstance(thing, tuple | list):
             for part in thing:
@@ -185,13 +172,6 @@ def hold(category: str, thing: Any, at: str = "") -> None:
     ledger = _ledger.get()
     if ledger is not None:
         ledger.hold(category, thing, at)
-
-
-def release(thing: Any) -> None:
-    """Report to the ledger of this context, if there is one, that an array is a buffer again: see `Ledger.release`."""
-    ledger = _ledger.get()
-    if ledger is not None:
-        ledger.release(thing)
 
 
 @contextmanager

@@ -99,21 +99,6 @@ def test_what_passes_by_becomes_what_it_is_held_for_and_nothing_else_changes():
     assert ledger.peak.total == 16
 
 
-def test_what_is_used_again_passes_by_again():
-    ledger = Ledger()
-    room = np.zeros(10)
-    ledger.release(room)  # of what it never heard it says nothing
-    assert live(ledger) == {}
-    ledger.hold("buffers", room)
-    ledger.hold("activations", room[:4])
-    ledger.release(room[2:])
-    assert live(ledger) == {"buffers": 80}
-    ledger.hold("communication", room)
-    assert live(ledger) == {"communication": 80}
-    del room
-    assert live(ledger) == {}
-
-
 def test_a_new_array_in_the_place_of_an_old_one_counts():
     ledger = Ledger()
     for _ in range(1000):

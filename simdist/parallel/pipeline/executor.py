@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from simdist.arrays import Array, metered
-from simdist.arrays.kind import owner
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, Value
@@ -41,14 +39,6 @@ class Keeper(Protocol):
         """Called after the action at this place of the row."""
 
 
-@dataclass
-class _Flight:
-    """What a stage keeps of a micro-batch: the context for backward, and the buffers of its messages."""
-
-    context: Any = None
-    buffers: list[Array] = field(default_factory=list)
-
-
 class Outcome(NamedTuple):
     """The result of a run on this rank.
 
@@ -59,13 +49,6 @@ class Outcome(NamedTuple):
 
     loss: float
     outputs: dict[int, Array]
-
-
-class _Arrived(NamedTuple):
-    """A value on this rank, and whether it came in a message."""
-
-    x: Array
-    by_message: bool
 
 
 class Executor:
@@ -115,8 +98,8 @@ class Executor:
         self._steps = steps(schedule)[comm.rank]
         parts = [part for step in self._steps for part in step.action.parts]
         self._has_backward = {(p.chunk, p.micro_batch) for p in parts if not isinstance(p, Forward)}
-        self._flights: dict[tuple[int, int], _Flight] = {}
-        self._values: dict[Value, _Arrived] = {}
+        self._contexts: dict[tuple[int, int], Any] = {}  # by chunk and micro-batch, of those in flight
+        self._values: dict[Value, Array] = {}
         self._losses: dict[tuple[int, int], float] = {}
         self._outputs: dict[int, Array] = {}
 
@@ -149,10 +132,10 @@ class Executor:
             if place + 1 < len(self._steps):
                 self.post.expect(self._steps[place + 1], shape)
             for message in step.receives:
-                self._values[message.value] = _Arrived(self.post.wait(message.value), by_message=True)
+                self._values[message.value] = self.post.wait(message.value)
             self._act(step.action, batch, keeper)
             for message in step.sends:
-                self.post.send(message, self._values.pop(message.value).x)
+                self.post.send(message, self._values.pop(message.value))
             self.post.drop_complete()
             if keeper is not None:
                 keeper.update(place)
@@ -180,44 +163,27 @@ class Executor:
         key, stage = (part.chunk, i), self._stages[part.chunk]
         if keeper is not None:
             keeper.use(i)
-        flight = self._flights.setdefault(key, _Flight())
-        x = None if isinstance(part, BackwardWeight) else self._pop_input(part.needs(number), flight)
+        value, contexts = part.needs(number), self._contexts
+        # The gradient of the stage's own loss, and what is pending, come from the context.
+        x = None if value is None else self._values.pop(value, None)
         y: Array | None = None
         match part:
             case Forward():
-                y, self._losses[i, number], flight.context = stage.forward(x, micro_batch)
-                self.in_flight = max(self.in_flight, len(self._flights) * self._schedule.share)
+                y, self._losses[i, number], contexts[key] = stage.forward(x, micro_batch)
+                self.in_flight = max(self.in_flight, len(contexts) * self._schedule.share)
+                if key not in self._has_backward:
+                    del contexts[key]
             case Backward():
-                y = stage.backward(flight.context, x, micro_batch)
+                y = stage.backward(contexts.pop(key), x, micro_batch)
             case BackwardInput():
-                y, flight.context = stage.backward_input(flight.context, x, micro_batch)
+                y, contexts[key] = stage.backward_input(contexts.pop(key), x, micro_batch)
             case BackwardWeight():
-                stage.backward_weight(flight.context)
+                stage.backward_weight(contexts.pop(key))
         if y is not None and isinstance(part, Forward) and stage.loss is not None:
             self._outputs[i] = y
         elif y is not None:
-            self._keep_output(part.gives(number, self._schedule.num_stages), x, y)
-        is_last = isinstance(part, Backward | BackwardWeight)
-        if is_last and keeper is not None:
+            for given in part.gives(number, self._schedule.num_stages):
+                if given.what != "pending":
+                    self._values[given] = y if y.flags.c_contiguous else y.copy()
+        if isinstance(part, Backward | BackwardWeight) and keeper is not None:
             keeper.done(i)
-        if is_last or key not in self._has_backward:
-            del self._flights[key]
-            for buffer in flight.buffers:
-                self.post.free(buffer)
-
-    def _pop_input(self, value: Value | None, flight: _Flight) -> Array | None:
-        """The input of an action; None where it needs none, or where it is the gradient of the stage's own loss."""
-        if value is None or value not in self._values:
-            return None
-        arrived = self._values.pop(value)
-        if arrived.by_message:
-            flight.buffers.append(arrived.x)
-        return arrived.x
-
-    def _keep_output(self, values: Sequence[Value], x: Array | None, y: Array) -> None:
-        """Keep the output y for input x until it is sent, or used on this rank."""
-        for value in values:
-            if value.what != "pending":
-                # A stage may return its input, or a view of it: the buffer of a message, which is used again.
-                kept = y if owner(y) is not owner(x) and y.flags.c_contiguous else y.copy()
-                self._values[value] = _Arrived(kept, by_message=False)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simdist.arrays import Array, hold, release
+from simdist.arrays import Array, hold
 from simdist.comm import Communicator, Request
 from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.dataflow import Message, Step
@@ -34,19 +34,16 @@ class Post:
 
     Attributes:
         sent_bytes: since the last `begin`.
-        num_buffers: how many receive buffers it has allocated; they are reused.
     """
 
     def __init__(self, schedule: Schedule, comm: Communicator, like: Array, dtype: np.dtype) -> None:
         self.begin()
-        self.num_buffers = 0
         self._comm = comm
         self._like = like
         self._dtype = dtype
         self._stages, self._micro_batches = schedule.num_stages, schedule.num_micro_batches
         self._receives: dict[Value, tuple[Request, Array]] = {}
         self._sends: list[Request] = []
-        self._spare: dict[tuple[int, ...], list[Array]] = {}
 
     def begin(self) -> None:
         """Reset the count."""
@@ -55,12 +52,13 @@ class Post:
     def expect(self, step: Step, shape: Callable[[Value], tuple[int, ...]]) -> None:
         """Post the receives of a place of the row."""
         for message in step.receives:
-            buffer = self._buffer(shape(message.value))
+            buffer = np.empty_like(self._like, shape=shape(message.value), dtype=self._dtype)
+            hold("buffers", buffer, "pipeline")
             request = self._comm.irecv(buffer, message.src, self._tag(message.value))
             self._receives[message.value] = request, buffer
 
     def wait(self, value: Value) -> Array:
-        """Wait for an expected message; give its array back with `free`."""
+        """Wait for an expected message; its array is the caller's."""
         request, buffer = self._receives.pop(value)
         request.wait()
         return buffer
@@ -84,20 +82,6 @@ class Post:
         """Wait for all sends."""
         while self._sends:
             self._sends.pop(0).wait()
-
-    def free(self, buffer: Array) -> None:
-        """Return the buffer of a receive for reuse."""
-        release(buffer)  # from I to W it may have counted as activations
-        self._spare.setdefault(buffer.shape, []).append(buffer)
-
-    def _buffer(self, shape: tuple[int, ...]) -> Array:
-        spare = self._spare.get(shape)
-        if spare:
-            return spare.pop()
-        buffer = np.empty_like(self._like, shape=shape, dtype=self._dtype)
-        self.num_buffers += 1
-        hold("buffers", buffer, "pipeline")
-        return buffer
 
     def _tag(self, value: Value) -> int:
         """A distinct tag for each value: messages may be needed in another order than they are sent."""
