@@ -3,7 +3,9 @@
     tied table     the embedding on the first stage and the logits on the last share it
     two ways       under `bidirectional` every stage is on two ranks, each with half of the micro-batches
 
-Copies start equal and stay equal, because each rank updates its own with the sum of all gradients.
+Copies start equal, and each rank updates its own with the sum of all gradients. Those of two ways stay equal; a tied
+table up to rounding, because it has another place in the vector of each stage, and three or more ranks of dp may then
+add up its gradients in another order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
