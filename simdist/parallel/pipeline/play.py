@@ -85,15 +85,14 @@ def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int
     while runnable:
         rank = runnable.popleft()
         start, end = course.start[rank], course.end[rank]
-        for action in rows[rank][len(end) :]:
+        while len(end) < len(rows[rank]):  # a slice of what is left would be copied at each turn
+            action = rows[rank][len(end)]
             inputs = needs(schedule, rank, action)
             missing = [value for value in inputs if value not in made]
             if missing:
                 waiter[missing[0]] = rank
                 break
-            begin = end[-1] if end else 0.0
-            for value in inputs:
-                begin = max(begin, arrival(value, rank))
+            begin = max([end[-1] if end else 0.0, *(arrival(value, rank) for value in inputs)])
             start.append(begin)
             end.append(begin + clockwork.of(rank, action))
             for value in gives(schedule, rank, action):

@@ -290,3 +290,18 @@ def test_times_that_cannot_be(times, fault):
 def test_times_of_other_stages():
     with pytest.raises(ArgumentError, match="forward has 3 times; gpipe has 2 stages"):
         simulate(schedule("gpipe", stages=2, micro_batches=1), Times(forward=[1, 2, 3]))
+
+
+class Row(tuple):
+    """A row of a schedule that cannot be cut."""
+
+    def __getitem__(self, at):
+        assert not isinstance(at, slice)
+        return super().__getitem__(at)
+
+
+def test_what_is_left_of_a_row_is_not_copied_at_every_wait():
+    """It made the time grow with the square of the micro-batches: a minute for 40,000."""
+    made = schedule("1f1b", 3, 5)
+    object.__setattr__(made, "rows", tuple(map(Row, made.rows)))
+    assert simulate(made).makespan == simulate(schedule("1f1b", 3, 5)).makespan
