@@ -1,18 +1,41 @@
 """Jobs: run a program on a number of ranks, inside an mpirun job or outside."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.collectives import all_gather
+from simdist.bench.trial import Trial
+from simdist.collectives import all_gather, cost
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, run, world
 from simdist.launch.room import check_room
 
-__all__ = ["check_ranks", "given_ranks", "per_rank"]
+__all__ = ["check_ranks", "foretell", "given_ranks", "per_rank"]
+
+_MANY = 100  # ranks: fewer are soon done
+_LONG = 10_000_000  # messages: half a minute or more
+_MESSAGE_S = 5e-6
+
+
+def foretell(trials: Iterable[Trial], ranks: int) -> None:
+    """Say on standard error if trials on virtual ranks will take long, before they begin."""
+    if ranks < _MANY:
+        return
+    others = np.random.default_rng(0).integers(1, ranks, 16).tolist()  # stand for all but rank 0, which may be a root
+    messages = 0.0
+    for operation, algorithm, length, dtype, *_ in trials:
+        num_bytes = length * np.dtype(dtype).itemsize * (ranks if operation == "all_to_all" else 1)
+        of = [cost(operation, algorithm, ranks=ranks, num_bytes=num_bytes, rank=r).messages for r in (0, *others)]
+        messages += of[0] + (ranks - 1) * float(np.mean(of[1:]))
+    if messages > _LONG:
+        sys.stderr.write(
+            f"{ranks:,} virtual ranks have about {messages:.1e} messages to send, which takes some "
+            f"{max(1, messages * _MESSAGE_S / 60):,.0f} min; fewer ranks, algorithms or sizes take less\n"
+        )
 
 
 def given_ranks(where: str) -> list[int]:

@@ -1,13 +1,14 @@
 """Measure: how long collectives take, on real ranks, on virtual ones and by formula, side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
 
 import numpy as np
+from tqdm import tqdm
 
 from simdist.arrays import Array, phantom
-from simdist.bench.jobs import per_rank
+from simdist.bench.jobs import foretell, per_rank
 from simdist.bench.trial import Trial, perform
 from simdist.cluster import Cluster
 from simdist.cluster.calibration import calibrated
@@ -92,8 +93,13 @@ def rows(
         if found is None:
             return None
         measured = median_seconds(found)
-    arguments = operation, names, lengths, 1, True
-    predicted = median_seconds(per_rank(_time, ranks, arguments, "virtual", cluster=cluster, record=False, check=False))
+    calls = [Trial(operation, name, length, "float32") for name in names for length in lengths]
+    foretell(calls, ranks)
+    what = f"predict {operation}, {ranks:,} ranks"
+    with tqdm(desc=what, total=len(calls), unit=" calls", leave=False, disable=None, delay=1) as bar:
+        args = operation, names, lengths, 1, True, bar.update
+        found = per_rank(_time, ranks, args, "virtual", cluster=cluster, record=False, check=False)
+    predicted = median_seconds(found)
     table = []
     for i, length in enumerate(lengths):
         for j, name in enumerate(names):
@@ -121,7 +127,13 @@ def _row(
 
 
 def _time(
-    comm: Communicator, operation: str, names: Sequence[str], lengths: Sequence[int], repeats: int, hollow: bool
+    comm: Communicator,
+    operation: str,
+    names: Sequence[str],
+    lengths: Sequence[int],
+    repeats: int,
+    hollow: bool,
+    done: Callable[[], object] = lambda: None,
 ) -> Array:
     """When this rank began and ended, shape (lengths, names, repeats, 2).
 
@@ -131,6 +143,7 @@ def _time(
     Args:
         repeats: after one warm-up round, unless the arrays are hollow.
         hollow: use phantom arrays.
+        done: called by rank 0 after each call.
     """
     warm_up = 0 if hollow else 1
     times_s = np.zeros((len(lengths), len(names), repeats + warm_up, 2))
@@ -144,6 +157,8 @@ def _time(
                 start_s = comm.clock()
                 perform(trial, comm, x)
                 times_s[i, j, repeat] = start_s, comm.clock()
+                if comm.rank == 0:
+                    done()
     return times_s[:, :, warm_up:]
 
 

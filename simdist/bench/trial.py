@@ -113,8 +113,8 @@ def _drawn(shape: tuple[int, ...], dtype: str, logical: bool, ranks: int, rank: 
         x = random.random(shape) < 0.5
     elif kind == "i":
         x = random.integers(-999, 1000, shape)
-    else:  # near one, so that a product of sixteen neither overflows nor vanishes in float16
-        x = random.uniform(0.75, 1.5, shape)
+    else:  # near one, so that a product neither overflows nor vanishes in float16
+        x = random.uniform(0.75, 1.5, shape) ** min(1, 16 / ranks)
     if logical:
         x = x * (random.random(shape) < 0.6)
     return x.astype(dtype)

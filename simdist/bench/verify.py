@@ -2,14 +2,16 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
+from tqdm import tqdm
 
 from simdist.arrays import Array, reductions
-from simdist.bench.jobs import check_ranks, given_ranks, per_rank
+from simdist.bench.jobs import check_ranks, foretell, given_ranks, per_rank
 from simdist.bench.trial import OPERATIONS, REDUCING, ROOTED, Trial, outcome
 from simdist.cluster import preset
 from simdist.collectives import Case, Cost, Formula, algorithms
@@ -92,6 +94,8 @@ def table(
         check_ranks(p, where)
         pairs = [(of, name) for of in operations for name in names or algorithms(of) if names or _is_for(of, name, p)]
         every = [_trials(*pair, p) for pair in pairs]
+        if where == "virtual":
+            foretell(chain(*every), p)
         for trials, found in zip(every, _found(every, p, where), strict=True):
             if found is not None:
                 yield _failure(trials[0], p, found) if isinstance(found, Exception) else _line(trials, found)
@@ -170,13 +174,21 @@ def _figures_of(trials: list[Trial], p: int, where: str) -> Array | None:
 
     On virtual ranks every send waits for its receive, as long ones do under MPI.
     """
-    options = {"cluster": preset("this-machine").with_(eager_bytes=0)} if where == "virtual" else {}
-    return per_rank(_figures, p, ([tuple(trial) for trial in trials],), where, **options)
+    args = [tuple(trial) for trial in trials]
+    if where == "mpi":
+        return per_rank(_figures, p, (args,), where)
+    what = f"{trials[0].operation} {trials[0].algorithm}, {p} ranks"
+    with tqdm(desc=what, total=len(trials), unit=" trials", leave=False, disable=None, delay=1) as bar:
+        cluster = preset("this-machine").with_(eager_bytes=0)
+        return per_rank(_figures, p, (args, bar.update), where, cluster=cluster)
 
 
-def _figures(comm: Communicator, trials: list[tuple[Any, ...]]) -> Array:
+def _figures(comm: Communicator, trials: list[tuple[Any, ...]], done: Callable[[], object] = lambda: None) -> Array:
     """For each trial: error, whether it is too large, messages, bytes, those of `cost`, whether any traffic differs,
     a fingerprint of the result.
+
+    Args:
+        done: called by rank 0 after each.
     """
     rows = []
     for trial in (Trial(*each) for each in trials):
@@ -187,6 +199,8 @@ def _figures(comm: Communicator, trials: list[tuple[Any, ...]]) -> Array:
             raise
         bits = int(o.digest[:12] or "0", 16)  # as many as a float64 can hold
         rows.append((o.error, o.error > o.limit, *o.counted[:2], *o.promised[:2], o.counted != o.promised, bits))
+        if comm.rank == 0:
+            done()
     return np.array(rows, dtype=np.float64)
 
 

@@ -1,7 +1,6 @@
 """The verb `plan`."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from tqdm import tqdm
@@ -41,7 +40,7 @@ def execute(args: argparse.Namespace) -> int:
     require_least("top", args.top, 1)
     if args.picture is not None:
         check_format(args.picture)
-    with tqdm(unit=" ways", leave=False, disable=not sys.stderr.isatty()) as bar:
+    with tqdm(unit=" ways", leave=False, disable=None) as bar:
         plans = search(given, bench, bar.update)
     shown = (plans.best or plans.too_large)[0]
     print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")

@@ -1,6 +1,7 @@
 """Schedule: the subject of `simdist plot schedule`: pipeline schedules simulated, in figures and in a picture."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from simdist.parallel.pipeline.schedules.automatic import ZB_MEMORY, lower_bound
 from simdist.plots import pipeline_schedule
 
 __all__ = ["add_arguments", "draw"]
+
+_MANY = 100_000  # actions
+_PER_S = 10_000
 
 
 def add_arguments(group: Any) -> None:
@@ -65,6 +69,8 @@ def draw(args: argparse.Namespace) -> None:
     runs = []
     for name in names:
         schedule = _schedule_of(name, args, times, memory)
+        if (actions := sum(map(len, schedule.rows))) > _MANY:
+            sys.stderr.write(f"{name} has {actions:,} actions, which takes about {actions / _PER_S:,.0f} s\n")
         report = pipeline.validate(schedule, memory)
         runs.append(pipeline.simulate(schedule, times))
         if args.text:

@@ -1,9 +1,11 @@
+import sys
 from functools import partial
 
 import numpy as np
 import pytest
 from jobs import executed
 from oracle import every_algorithm, outcomes
+from tqdm import tqdm
 
 from simdist.bench import trial, verify
 from simdist.bench.trial import Trial, contribution, expected
@@ -136,3 +138,20 @@ def test_where_nodes_do_not_matter_costs_are_compared_then_too(monkeypatch):
     cluster = preset("this-machine").with_(devices_per_node=2)
     for ring, hierarchical in run(in_turn, 4, cluster=cluster, args=(trials,)).results:
         assert hierarchical.good and not ring.good
+
+
+def test_products_of_many_ranks_are_numbers():
+    """Of 1,000 ranks they were infinite, with a warning and with nothing left to compare."""
+    made = Trial("all_reduce", "ring", 9, "float16", "prod")
+    product = np.prod([contribution(made, 1000, rank) for rank in range(1000)], axis=0, dtype=np.float16)
+    assert np.isfinite(product).all()
+    assert product.all()
+
+
+def test_on_a_terminal_a_bar_counts_the_trials(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(verify, "tqdm", lambda **options: tqdm(**options | {"delay": 0, "mininterval": 0}))
+    assert simdist_verify("broadcast", "--algorithms", "chain", "--ranks", "3") == 0
+    out, err = capsys.readouterr()
+    assert "broadcast chain, 3 ranks:  92%" in err
+    assert "ranks:" not in out
