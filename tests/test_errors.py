@@ -7,10 +7,18 @@ import simdist as sd
 from simdist.arrays import phantom
 from simdist.asynchronous import graphs
 from simdist.collectives import cost
+from simdist.comm import Mesh
 from simdist.data import Batches, Corpus
-from simdist.errors import ArgumentError, require_least, require_more, require_share, require_takes, require_whole
-from simdist.nn import gpt, mlp
-from simdist.optim import Schedule
+from simdist.errors import (
+    ArgumentError,
+    require_least,
+    require_more,
+    require_share,
+    require_takes,
+    require_whole,
+)
+from simdist.nn import Shape, gpt, mlp
+from simdist.optim import Adam, AdamW, Schedule
 from simdist.parallel import DataParallel, compression, optimizer, pipeline
 from simdist.planning import Workbench, execute, planned, search
 from simdist.plots import timeline, timeline_page, traffic
@@ -74,12 +82,20 @@ def give_way(comm):
 
 RUN = sd.run(give_way, 1)
 BENCH = Workbench("h100", 4)
+FLAT = np.zeros(8)
 TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
 
 
 @pytest.mark.parametrize(
     ("call", "fault"),
     [
+        (lambda: Mesh(3), "comm is 3; needs a Communicator"),
+        (lambda: Shape(2, 16, 2, 8, dropout=float("nan")), "dropout is nan; needs at least 0 and less than 1"),
+        (lambda: Shape(2.5, 16, 2, 8), "layers is 2.5; needs a whole number"),
+        (lambda: AdamW(FLAT, betas=3), "betas is 3; needs two numbers"),
+        (lambda: Adam(FLAT, betas=(0.9,)), r"betas is \(0.9,\); needs two numbers"),
+        (lambda: Adam([1.0, 2.0]), r"weights \[1.0, 2.0\]; needs one flat vector"),
+        (lambda: Schedule(1.0, float("nan")), "steps nan, warmup_steps 0; needs"),
         (
             lambda: sd.run(lambda: 3),
             "called with a communicator; this one cannot be: too many positional",

@@ -7,7 +7,7 @@ import simdist as sd
 from simdist.asynchronous import graphs
 from simdist.cluster import preset
 from simdist.data import Batches, Corpus
-from simdist.nn import mlp
+from simdist.nn import mlp, published
 from simdist.parallel.pipeline import Times, schedule, simulate
 from simdist.planning import Workbench, execute, planned, search
 from simdist.training import Config
@@ -39,6 +39,7 @@ def test_a_run():
         (simulate(schedule("gpipe", 1, 1), Times()).course, "<course of 2 actions on 1 rank>"),
         (graphs.graph("ring", 64), "<graph of 64 ranks and 64 edges>"),
         (Workbench("h100", 4), "<workbench: 4 ranks of h100>"),
+        (published("gpt2"), "Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50257)"),
         (mlp(4, 4, 8, 1), "<model of 3,464 parameters>"),
         (next(iter(mlp(4, 4, 8, 1).parameters)), "<parameter embedding.table of shape (256, 4)>"),
         (TEXT, "<text 'zeros' of 1,000 bytes>"),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 
 from simdist.comm.communicator import Communicator
-from simdist.errors import ArgumentError, UnknownNameError
+from simdist.errors import ArgumentError, UnknownNameError, require_kind
 
 __all__ = ["AXES", "Mesh", "full_sizes"]
 
@@ -48,6 +48,7 @@ class Mesh:
     tp: Communicator
 
     def __init__(self, comm: Communicator, **sizes: int) -> None:
+        require_kind("comm", comm, Communicator)
         comm.agree(f"mesh of {_product(dict(sorted(sizes.items())))}")  # first, so that all refuse what one cannot use
         self.comm = comm
         self.sizes: Mapping[str, int] = full_sizes(sizes, comm.size)

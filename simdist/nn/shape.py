@@ -1,9 +1,9 @@
 """Shape: the sizes of a GPT."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 
-from simdist.errors import ArgumentError, require_least, unknown_name
+from simdist.errors import ArgumentError, require_share, require_whole, unknown_name
 from simdist.nn.functional.rotary import ROPE_BASE
 
 __all__ = ["BLOCKS", "RECOMPUTATIONS", "Shape"]
@@ -101,10 +101,11 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name, least in (("layers", 0), ("width", 1), ("heads", 1), ("context", 1), ("vocabulary", 1)):
-            require_least(name, getattr(self, name), least)
+            require_whole(name, getattr(self, name), least)
+        require_share("dropout", self.dropout)
         for name in ("head_width", "kv_latent_width", "query_latent_width", "rope_width", "ffn_width"):
             if getattr(self, name) is not None:
-                require_least(name, getattr(self, name), 1)
+                require_whole(name, getattr(self, name), 1)
         if self.head_width is None and self.width % self.heads:
             raise ArgumentError(f"width is {self.width} and heads is {self.heads}; needs a multiple of the heads")
         self._check_experts()
@@ -164,6 +165,10 @@ class Shape:
             raise ArgumentError(
                 f"block is {self.block} and kv_latent_width is {self.kv_latent_width}; needs blocks of llama"
             )
+
+    def __repr__(self) -> str:
+        told = ((f.name, getattr(self, f.name), f.default) for f in fields(self))
+        return f"Shape({', '.join(f'{name}={value!r}' for name, value, default in told if value != default)})"
 
     def kinds(self) -> list[tuple["Shape", int]]:
         """The blocks in order: runs of one kind, each as a shape with such blocks only, and how many they are."""

@@ -1,12 +1,12 @@
 """Moments: the running means of a gradient and of its square, used by the Adam family."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import require_least, require_more, require_share
+from simdist.errors import ArgumentError, require_least, require_more, require_share
 from simdist.optim.optimizer import Optimizer
 
 __all__ = ["Moments"]
@@ -46,6 +46,8 @@ class Moments(Optimizer):
         start: int = 0,
     ) -> None:
         super().__init__(like, decay, start)
+        if not isinstance(betas, Sequence) or len(betas) != 2:
+            raise ArgumentError(f"betas is {betas!r:.60}; needs two numbers, such as (0.9, 0.999)")
         for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
             require_share(name, beta)
         require_more("epsilon", epsilon, 0)

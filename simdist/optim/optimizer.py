@@ -49,8 +49,9 @@ class Optimizer(ABC):
     alignment = 1
 
     def __init__(self, like: Array, decay: Iterable[slice] | None = None, start: int = 0) -> None:
-        if like.ndim != 1 or like.dtype.kind != "f":
-            raise ArrayError(f"weights of shape {like.shape} and dtype {like.dtype}; needs one flat vector of floats")
+        if getattr(like, "ndim", None) != 1 or like.dtype.kind != "f":
+            what = f"of shape {like.shape} and dtype {like.dtype}" if hasattr(like, "dtype") else f"{like!r:.60}"
+            raise ArrayError(f"weights {what}; needs one flat vector of floats")
         require_least("start", start, 0)
         self.state: dict[str, Array] = {}
         self.num_steps = 0

@@ -56,7 +56,7 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.shape not in _SHAPES:
             raise unknown_name("shape of a schedule", self.shape, _SHAPES)
-        if not self.peak > 0 or self.steps < 1 or self.warmup_steps < 0:
+        if not self.peak > 0 or not self.steps >= 1 or not self.warmup_steps >= 0:
             raise ArgumentError(
                 f"peak is {self.peak}, steps {self.steps}, warmup_steps {self.warmup_steps}; "
                 "needs peak > 0, steps >= 1, warmup_steps >= 0"
