@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from jobs import needs_mpi
 
 from simdist import cli
 from simdist.cli import VERBS, main
@@ -381,6 +382,25 @@ def test_what_a_model_would_cost_that_is_too_big_to_hold(text, tmp_path, capsys)
     for wrong in (["--world=mpi"], ["--resume", str(tmp_path / "big")]):
         assert main(["train", *words, *wrong]) == 2
         assert "device phantom, and " in capsys.readouterr().err
+
+
+@needs_mpi
+def test_after_sigterm_nothing_is_left_of_the_jobs_that_a_command_started(tmp_path):
+    """It killed the command at once, and the folder of its job stayed."""
+    command = [sys.executable, "-m", "simdist", "bench", "--ranks=2", "--repeats=100000"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as process:
+        for _ in range(600):  # a minute at most
+            if list(tmp_path.glob("simdist-*/board")):
+                break
+            time.sleep(0.1)
+        process.terminate()
+        try:
+            assert process.communicate(timeout=60)[1] == b"simdist bench: ended by SIGTERM\n"
+        finally:
+            process.kill()
+    assert process.returncode == 143
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_step_of_phantoms_need_not_be_waited_for(tmp_path):

@@ -1,7 +1,8 @@
 """Jobs: run a program on a number of ranks, inside an mpirun job or outside."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,18 @@ _LONG = 10_000_000  # messages: half a minute or more
 _MESSAGE_S = 5e-6
 
 
-def foretell(trials: Iterable[Trial], ranks: int) -> None:
+def foretell(trials: Sequence[Trial], ranks: int) -> None:
     """Say on standard error if trials on virtual ranks will take long, before they begin."""
     if ranks < _MANY:
         return
     others = np.random.default_rng(0).integers(1, ranks, 16).tolist()  # stand for all but rank 0, which may be a root
+    longest = {(trial.operation, trial.algorithm): trial for trial in sorted(trials, key=lambda trial: trial.length)}
     messages = 0.0
-    for operation, algorithm, length, dtype, *_ in trials:
-        num_bytes = length * np.dtype(dtype).itemsize * (ranks if operation == "all_to_all" else 1)
+    for (operation, algorithm), times in Counter((trial.operation, trial.algorithm) for trial in trials).items():
+        trial = longest[operation, algorithm]  # for all: nearly as many messages, and some costs take a while to count
+        num_bytes = trial.length * np.dtype(trial.dtype).itemsize * (ranks if operation == "all_to_all" else 1)
         of = [cost(operation, algorithm, ranks=ranks, num_bytes=num_bytes, rank=r).messages for r in (0, *others)]
-        messages += of[0] + (ranks - 1) * float(np.mean(of[1:]))
+        messages += times * (of[0] + (ranks - 1) * float(np.mean(of[1:])))
     if messages > _LONG:
         sys.stderr.write(
             f"{ranks:,} virtual ranks have about {messages:.1e} messages to send, which takes some "

@@ -17,10 +17,10 @@ from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
 from simdist.collectives.segments import SEGMENT_BYTES
-from simdist.errors import ArgumentError, DataError, unknown_name
+from simdist.errors import ArgumentError, unknown_name
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
-from simdist.plots.file import check_folder, check_format, save
+from simdist.plots.file import check_folder, check_format, save, writing
 from simdist.plots.style import seconds, size
 from simdist.plots.sweep import in_words
 from simdist.words import counted
@@ -94,10 +94,8 @@ def execute(args: Namespace) -> int:
             found += table
     if args.out is not None and written:
         every = {"operation": args.operation, "world": args.world, "runs": written}
-        try:
+        with writing(args.out):
             args.out.write_text(json.dumps(every, indent=1) + "\n")
-        except OSError as error:
-            raise DataError(f"cannot write {args.out}: {error.strerror}") from error
         print(f"figures written to {args.out}")
     if args.picture is not None and found:
         save(sweep(found), args.picture)

@@ -3,7 +3,6 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from math import inf
 from typing import Any, TypeAlias
 
@@ -95,7 +94,7 @@ def table(
         pairs = [(of, name) for of in operations for name in names or algorithms(of) if names or _is_for(of, name, p)]
         every = [_trials(*pair, p) for pair in pairs]
         if where == "virtual":
-            foretell(chain(*every), p)
+            foretell([trial for trials in every for trial in trials], p)
         for trials, found in zip(every, _found(every, p, where), strict=True):
             if found is not None:
                 yield _failure(trials[0], p, found) if isinstance(found, Exception) else _line(trials, found)

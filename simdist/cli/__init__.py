@@ -9,9 +9,11 @@ import errno
 import io
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import FrameType
 from typing import NamedTuple
 
 from simdist import __version__
@@ -44,13 +46,14 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Execute the command line; returns the exit code: 2 for a command that cannot be executed, 130 after Ctrl-C,
-    141 if the reader of the output has closed it.
+    143 after SIGTERM, 141 if the reader of the output has closed it.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         try:
             if argv is None:
                 _print_anything()
+                _end_on_signals()
                 share_program()
             return _perform(*words)
         finally:
@@ -58,8 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ArgumentError, CheckpointError, DataError, MemoryError, WorldUnavailable) as error:
         # The user can fix these; all others show a traceback.
         code, what = 2, f"out of memory: {error}" if isinstance(error, MemoryError) else error
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as asked:
         code, what = 130, "interrupted"
+        if isinstance(asked, _Ended):
+            code, what = 128 + asked.args[0], f"ended by {asked.args[0].name}"
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
@@ -70,6 +75,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = f" {words[0]}" if words and words[0] in VERBS else ""
     _say(f"simdist{verb}", f": {what}")
     return code
+
+
+class _Ended(KeyboardInterrupt):
+    """A signal that asks for the end, as Ctrl-C does: jobs that were started end, and their files are removed."""
+
+
+def _end_on_signals() -> None:
+    """Let SIGTERM and SIGHUP raise, unless they are ignored; the ranks of a job are killed by them."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Ended(signal.Signals(number))
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if place() is None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
 
 
 def _say(verb: str, what: str) -> None:

@@ -1,3 +1,4 @@
+import errno
 import json
 from functools import partial
 from pathlib import Path
@@ -152,6 +153,18 @@ def test_where_nothing_can_be_written_nothing_is_measured(tmp_path, option, name
 def test_a_full_disk_is_named():
     with pytest.raises(DataError, match="cannot write /dev/full: No space left"):
         simdist_bench("--world=virtual", "--ranks=2", "--sizes=1K", "--algorithms=ring", "--out=/dev/full")
+
+
+def test_a_file_that_the_disk_cut_short_is_removed(tmp_path, monkeypatch):
+    def cut_short(path, text):
+        with path.open("w") as file:
+            file.write(text[:9])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", cut_short)
+    with pytest.raises(DataError, match="x.json: No space left"):
+        simdist_bench("--world=virtual", "--ranks=2", "--sizes=1K", "--algorithms=ring", f"--out={tmp_path / 'x.json'}")
+    assert not list(tmp_path.iterdir())
 
 
 def test_says_how_long_segments_are(capsys):
