@@ -115,6 +115,10 @@ def _tune(args: Namespace) -> int:
     """Measure, write the table for this user, and print it."""
     if args.world != "mpi" or in_job():
         raise ArgumentError("--tune starts jobs of real ranks itself: leave out --world and mpirun")
+    for name in ("algorithms", "cluster", "picture"):
+        if getattr(args, name) is not None:
+            raise ArgumentError(f"--{name} with --tune, which measures all collectives here: leave out one of them")
+    _check_files(args)
     counts = args.ranks or [2, 4]
     if min(counts) < 2:
         raise ArgumentError(f"--ranks {counts}: tuning needs at least 2")

@@ -41,8 +41,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.description = "Perform every collective by every algorithm and compare with NumPy and with its cost."
     parser.add_argument("operation", nargs="?", help="all_reduce, broadcast, … (all)")
     parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="which algorithms of the operation (all)")
-    parser.add_argument("--max-ranks", type=int, metavar="P", help="1 to P ranks (9; mpi: 4, under mpirun all)")
-    parser.add_argument("--ranks", type=int, nargs="+", metavar="P", help="exactly these numbers of ranks instead")
+    ranks = parser.add_mutually_exclusive_group()
+    ranks.add_argument("--max-ranks", type=int, metavar="P", help="1 to P ranks (9; mpi: 4, under mpirun all)")
+    ranks.add_argument("--ranks", type=int, nargs="+", metavar="P", help="exactly these numbers of ranks instead")
     worlds = "virtual ranks or real ones (virtual; under mpirun mpi)"
     parser.add_argument("--world", choices=["virtual", "mpi"], help=worlds)
 

@@ -67,10 +67,10 @@ def draw(args: argparse.Namespace) -> None:
     times = pipeline.Times(forward, backward_input, backward_weight, args.communication, args.overlapped)
     memory = _memory_of(names, args)
     runs = []
-    for name in names:
-        schedule = _schedule_of(name, args, times, memory)
+    made = [_schedule_of(name, args, times, memory) for name in names]  # all, before any is simulated
+    for name, schedule in zip(names, made, strict=True):
         if (actions := sum(map(len, schedule.rows))) > _MANY:
-            sys.stderr.write(f"{name} has {actions:,} actions, which takes about {actions / _PER_S:,.0f} s\n")
+            sys.stderr.write(f"{name}: {actions:,} actions, which take about {actions / _PER_S:,.0f} s\n")
         report = pipeline.validate(schedule, memory)
         runs.append(pipeline.simulate(schedule, times))
         if args.text:

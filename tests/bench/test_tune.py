@@ -21,9 +21,20 @@ def test_direct_is_taken_where_nothing_is_clearly_faster():
     assert _fastest("gather", {"linear": 2.0, "binomial": 1.0}) == ("binomial", "binomial")
 
 
-@pytest.mark.parametrize("words", [["--world", "virtual"], ["--ranks", "1"]])
-def test_refuses_what_cannot_be_tuned(words):
-    with pytest.raises(ArgumentError, match="--tune|--ranks"):
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["--world", "virtual"], "--tune starts jobs of real ranks itself"),
+        (["--ranks", "1"], r"--ranks \[1\]: tuning needs at least 2"),
+        (["--algorithms", "ring"], "--algorithms with --tune, which measures all"),
+        (["--cluster", "h100"], "--cluster with --tune"),
+        (["--picture", "x.png"], "--picture with --tune"),
+        (["--out", "nowhere/t.toml"], "cannot write nowhere/t.toml: needs the name of a file"),
+    ],
+)
+def test_refuses_what_cannot_be_tuned(words, fault, monkeypatch):
+    monkeypatch.setattr(sweep, "tune", None)
+    with pytest.raises(ArgumentError, match=fault):
         bench("--tune", *words)
 
 

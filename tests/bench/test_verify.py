@@ -50,6 +50,12 @@ def test_refuses_what_there_is_not(words, told):
         simdist_verify(*words)
 
 
+def test_takes_one_of_two_ways_to_say_how_many_ranks(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        simdist_verify("broadcast", "--max-ranks", "3", "--ranks", "2")
+    assert "argument --ranks: not allowed with argument --max-ranks" in capsys.readouterr().err
+
+
 def lose_a_contribution(x, comm, op, right):
     if comm.rank == 1:
         x[:] = 0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simdist as sd
-from simdist.cli import plot
+from simdist.cli import plot, plot_schedule
 from simdist.collectives import all_reduce
 from simdist.comm import Mesh
 from simdist.errors import ArgumentError, DataError, UnknownNameError
@@ -154,6 +154,18 @@ def test_what_cannot_be_drawn(words, error, fault, tmp_path, monkeypatch):
     with pytest.raises(error, match=fault):
         command(*words)
     assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_said_of_one_schedule_if_there_is_no_other(capsys):
+    with pytest.raises(UnknownNameError, match="unknown schedule 'gpip'"):
+        command("schedule", "gpipe", "--against", "gpip")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_schedule_of_very_many_actions_is_told_before_it_is_drawn(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(plot_schedule, "_MANY", 100)
+    assert command("schedule", "gpipe", "--micro-batches", 16, "-o", tmp_path / "x.png") == 0
+    assert capsys.readouterr().err == "gpipe: 128 actions, which take about 0 s\n"
 
 
 def test_a_schedule(tmp_path, monkeypatch, capsys):
