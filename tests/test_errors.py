@@ -17,7 +17,7 @@ from simdist.errors import (
     require_takes,
     require_whole,
 )
-from simdist.nn import Shape, gpt, mlp
+from simdist.nn import Embedding, Linear, Shape, gpt, mlp
 from simdist.optim import Adam, AdamW, Schedule
 from simdist.parallel import DataParallel, compression, optimizer, pipeline
 from simdist.planning import Workbench, execute, planned, search
@@ -94,6 +94,9 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
         (lambda: Shape(2.5, 16, 2, 8), "layers is 2.5; needs a whole number"),
         (lambda: AdamW(FLAT, betas=3), "betas is 3; needs two numbers"),
         (lambda: Adam(FLAT, betas=(0.9,)), r"betas is \(0.9,\); needs two numbers"),
+        (lambda: Linear("a", -3, 4), "in_features is -3; needs at least 1"),
+        (lambda: Linear("a", 3, 2.5), "a size of a.w is 2.5; needs a whole number"),
+        (lambda: Embedding("a", "many", 4), "a size of a.table is 'many'; needs a whole number"),
         (lambda: Adam([1.0, 2.0]), r"weights \[1.0, 2.0\]; needs one flat vector"),
         (lambda: Schedule(1.0, float("nan")), "steps nan, warmup_steps 0; needs"),
         (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simdist.arrays import Array, kind_of, moved
-from simdist.errors import ArgumentError, ArrayError
+from simdist.errors import ArgumentError, ArrayError, require_whole
 
 __all__ = ["Parameter", "Parameters", "Place"]
 
@@ -47,6 +47,8 @@ class Parameter:
     def __init__(
         self, name: str, shape: tuple[int, ...], mean: float = 0.0, std: float = 0.0, place: Place | None = None
     ) -> None:
+        for size in shape:
+            require_whole(f"a size of {name}", size, 0)
         self.name = name
         self.shape = shape
         self.size = math.prod(shape)

@@ -3,7 +3,7 @@
 import math
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_whole
 from simdist.nn import functional as f
 from simdist.nn.layers.layer import Layer
 from simdist.nn.noise import Noise
@@ -31,6 +31,8 @@ class Linear(Layer):
         std: float | None = None,
         bias: bool = True,
     ) -> None:
+        if std is None:
+            require_whole("in_features", in_features, 1)
         spread = 1 / math.sqrt(in_features) if std is None else std
         out = axes(out_features, bias)
         self.w = Parameter(f"{name}.w", (in_features, *out), std=spread)
