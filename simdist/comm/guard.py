@@ -142,8 +142,7 @@ class Guard:
                 _write(again(teller))
 
     def end(self, code: int) -> NoReturn:
-        """End the job with this exit code; any thread may call it."""
-        code = code or 1
+        """End the job with this exit code, which is not 0; any thread may call it."""
         drop([*shared_files(), *files_of_start()])  # first, because mpirun may kill this process at any moment
         if self.watchdog.abandoned:  # the launcher cannot clean up
             shutil.rmtree(Path(os.environ[BOARD]).parent, ignore_errors=True)
@@ -151,10 +150,8 @@ class Guard:
             time.sleep(self.patience_s + 0.1)  # lets the report appear before mpirun's own messages
         signal.alarm(3)  # ends the process if MPI does not
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
-            except (OSError, ValueError, AttributeError):
-                continue
         if self.abort is not None:
             self.abort(code)
         os._exit(code)

@@ -11,7 +11,8 @@ import pytest
 from jobs import ROOT
 
 from simdist.comm import guard as module
-from simdist.comm.guard import Guard, _print
+from simdist.comm.board import LEFT
+from simdist.comm.guard import BOARD, Guard, _print
 from simdist.comm.line import EXIT, Line
 from simdist.comm.open_requests import OpenRequests
 from simdist.errors import RankFailed
@@ -150,3 +151,94 @@ def test_who_has_ended_with_a_code_does_not_wait_for_ever(guard):
     guard.groups, waited = [], iter([False] * 5000)
     guard._await_others(lambda: next(waited, True), 0)
     assert sum(guard.pauses_s) > 10.0, "but without one it does"
+
+
+@pytest.fixture
+def did(guard, monkeypatch):
+    """What the guard does to its process, in order: that of a rank that has noted no code, in a job by MPI."""
+    did = []
+
+    def noting(name, result=None):
+        return lambda *given: did.append((name, *given)) or result
+
+    for name in ("alarm", "signal"):
+        monkeypatch.setattr(signal, name, noting(name))
+    for name, found in (("drop", None), ("shared_files", ["shared"]), ("files_of_start", ["start"])):
+        monkeypatch.setattr(module, name, noting(name) if found is None else lambda found=found: found)
+    monkeypatch.setattr(os, "_exit", noting("exit"))
+    monkeypatch.setattr(sys, "excepthook", guard._uncaught)
+    guard.abort, guard.finalize, guard.drains = noting("abort"), noting("finalize"), [noting("drain")]
+    guard.meet, guard.fail = noting("meet", noting("met", result=True)), noting("fail")
+    vars(guard.watchdog).update(
+        board=SimpleNamespace(leave=noting("leave")),
+        stop=noting("stop"),
+        abandoned=False,
+        orphaned=False,
+        timeout_s=30.0,
+    )
+    guard.patience_s, guard.groups, guard._noted, guard._pid = 2.0, [], (0, 0), os.getpid()
+    return did
+
+
+@pytest.mark.parametrize("mpi", [True, False])
+@pytest.mark.parametrize("lost", ["nobody", "parent", "launcher", "launcher and its room"])
+def test_the_end_of_a_job_leaves_no_files_shows_what_was_written_and_goes_by_mpi(
+    guard, did, monkeypatch, tmp_path, lost, mpi
+):
+    (tmp_path / "room").mkdir()
+    guard.watchdog.orphaned, guard.watchdog.abandoned = lost != "nobody", lost.startswith("launcher")
+    guard.abort = guard.abort if mpi else None
+    with monkeypatch.context() as patch:
+        patch.setenv(BOARD, str(tmp_path / ("gone" if "room" in lost else "room") / "board"))
+        patch.setattr(sys, "stdout", None)
+        patch.setattr(sys, "stderr", SimpleNamespace(flush=lambda: did.append("flush")))
+        guard.end(3)
+    assert did == [("drop", ["shared", "start"]), ("alarm", 3), "flush", *[("abort", 3)] * mpi, ("exit", 3)]
+    assert guard.pauses_s == [2.1] * (lost == "nobody"), "for the launcher to report first"
+    assert (tmp_path / "room").exists() == (lost != "launcher")
+
+
+@pytest.mark.parametrize(("timeout_s", "alarm_s"), [(30.0, 60), (61.5, 61), (float("inf"), None)])
+def test_who_leaves_ends_its_streams_then_waits_for_all_and_then_ends_mpi_within_some_time(
+    guard, did, timeout_s, alarm_s
+):
+    guard.watchdog.timeout_s = timeout_s
+    guard._depart()
+    alarm = [("signal", signal.SIGALRM, signal.SIG_DFL), ("alarm", alarm_s)] if alarm_s else []
+    assert did == [("drain",), ("leave", LEFT, 0), ("meet",), ("met",), ("stop",), *alarm, ("finalize",)]
+
+
+def test_who_leaves_with_a_code_tells_it_and_ends_no_streams(guard, did):
+    guard.note_exit(0x103)
+    guard._depart()
+    assert did[:2] == [("leave", LEFT, 3), ("meet",)]
+
+
+def test_who_leaves_by_an_error_under_another_hook_tells_a_code(guard, did, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", print)
+    monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
+    guard._depart()
+    assert did[:2] == [("leave", LEFT, 1), ("meet",)]
+
+
+def test_who_leaves_without_mpi_only_ends_its_streams(guard, did):
+    guard.watchdog.board = guard.abort = guard.finalize = guard.meet = None
+    guard._depart()
+    assert did == [("drain",), ("stop",)]
+
+
+def test_a_child_that_leaves_does_nothing(guard, did):
+    guard._pid += 1
+    guard._depart()
+    assert did == []
+
+
+def test_a_stream_whose_work_fails_at_the_end_ends_the_job(guard, did):
+    error = KeyboardInterrupt()
+
+    def drain():
+        raise error
+
+    guard.drains = [drain]
+    guard._depart()
+    assert did[0] == ("fail", error)
