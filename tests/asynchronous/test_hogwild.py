@@ -153,3 +153,15 @@ def test_keys_must_ascend_inside_the_vector(spmd, keys):
 
     with pytest.raises(ArgumentError, match=r"need to ascend, from 0 to 119"):
         spmd(lambda comm: Hogwild(comm, np.zeros(SIZE)).train(Wrong(comm.rank), 1, RATE), 2)
+
+
+def test_a_step_may_have_no_keys():
+    class Empty(Sparse):
+        def keys(self, step):
+            return np.arange(0)
+
+        def gradient(self, weights, step):
+            return 0.5, weights
+
+    (touches,) = sd.run(lambda comm: Hogwild(comm, np.zeros(3)).train(Empty(0), 2, RATE), 1).results
+    assert touches == ([0.5, 0.5], 0, 0)

@@ -34,6 +34,13 @@ def test_as_square_as_can_be(p, messages):
     assert costs("all_reduce", "torus", p, 8)[0].messages == messages
 
 
+@pytest.mark.parametrize(("p", "columns"), [(6, 3), (12, 4)])
+def test_with_no_more_rows_than_columns(p, columns):
+    sends = dissect("all_reduce", "torus", [np.ones(p, np.int8)] * p).sends
+    first = [(s.rank, s.peer) for s in sends if s.start_s == 0]
+    assert sorted(first) == [(r, r // columns * columns + (r + 1) % columns) for r in range(p)]
+
+
 @pytest.mark.parametrize("p", [2, 3, 7])
 def test_a_prime_number_of_ranks_is_a_ring(p):
     give = [np.ones(2 * p + 1, np.int8)] * p

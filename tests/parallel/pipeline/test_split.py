@@ -32,6 +32,11 @@ def test_the_most_costly_stage_costs_the_least(costs, data):
     )
 
 
+def test_the_most_costly_stage_counts_before_evenness():
+    """6, 2, 3 has the smaller sum of squares, 49 against 51."""
+    assert [part.start for part in split([1, 5, 2, 3], 3)] == [0, 1, 2]
+
+
 def test_equal_layers_are_shared_out_evenly():
     assert [part.stop - part.start for part in split([1.0] * 16, 8)] == [2] * 8
     assert sorted(part.stop - part.start for part in split([0.1] * 14, 4)) == [3, 3, 4, 4]
