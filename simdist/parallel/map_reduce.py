@@ -57,7 +57,7 @@ class MapReduce(ReplicaMethod):
     def step(self, learning_rate: float) -> bool:
         """The reduction, and the update on rank 0."""
         changed = self._root.step(learning_rate)
-        self._told = self._told and not changed
+        self._told = not changed
         return changed
 
     def loss(self, windows: Array) -> float:

@@ -1,10 +1,13 @@
 """What a guard makes of the ways in which its process ends, here outside a job, and what it prints."""
 
+import atexit
+import builtins
 import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -214,11 +217,13 @@ def test_who_leaves_with_a_code_tells_it_and_ends_no_streams(guard, did):
     assert did[:2] == [("leave", LEFT, 3), ("meet",)]
 
 
-def test_who_leaves_by_an_error_under_another_hook_tells_a_code(guard, did, monkeypatch):
-    monkeypatch.setattr(sys, "excepthook", print)
+@pytest.mark.parametrize("code", [0, 1])
+def test_who_leaves_by_an_error_under_another_hook_tells_a_code(guard, did, monkeypatch, code):
+    """Under the guard's own hook the last error was one that the program has shown and survived, as a console does."""
+    monkeypatch.setattr(sys, "excepthook", print if code else guard._uncaught)
     monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
     guard._depart()
-    assert did[:2] == [("leave", LEFT, 1), ("meet",)]
+    assert ("leave", LEFT, code) in did
 
 
 def test_who_leaves_without_mpi_only_ends_its_streams(guard, did):
@@ -242,3 +247,20 @@ def test_a_stream_whose_work_fails_at_the_end_ends_the_job(guard, did):
     guard.drains = [drain]
     guard._depart()
     assert did[0] == ("fail", error)
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+@pytest.mark.parametrize("of_main_thread", [True, False])
+def test_ctrl_c_is_taken_from_python_alone_and_by_the_main_thread(guard, did, monkeypatch, handler, of_main_thread):
+    for place, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit"), (threading, "excepthook")):
+        monkeypatch.setattr(place, name, getattr(place, name))  # to be put back
+    monkeypatch.setattr(atexit, "register", lambda what: did.append(what))
+    monkeypatch.setattr(signal, "getsignal", {signal.SIGINT: handler}.get)
+    if of_main_thread:
+        guard._install()
+    else:
+        thread = threading.Thread(target=guard._install)
+        thread.start()
+        thread.join()
+    taken = of_main_thread and handler is signal.default_int_handler
+    assert did == [guard._depart] + [("signal", signal.SIGINT, signal.SIG_DFL)] * taken

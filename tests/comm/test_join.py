@@ -12,7 +12,7 @@ import simdist as sd
 from simdist.cluster import Tuned
 from simdist.cluster.tuned import Pick
 from simdist.comm import join as module
-from simdist.comm.join import _deadline, _finalize, _meeting, choose_netmod
+from simdist.comm.join import _deadline, _finalize, _meeting, _tuned, choose_netmod
 
 WHEEL = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ucx ofi\nMPICH CC:           cc\n"
 TWO_NODES = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}
@@ -91,6 +91,14 @@ def test_mpi_is_ended_once_though_the_program_may_have_ended_it(monkeypatch, alr
     )
     _finalize()
     assert calls == ["end"] * (not already)
+
+
+def test_a_spoiled_table_in_a_folder_whose_name_is_no_text_is_told(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caf\udce9"))
+    Tuned.path().parent.mkdir(parents=True)
+    Tuned.path().write_text("spoiled")
+    assert _tuned(SimpleNamespace(Get_rank=lambda: 0, Bcast=lambda _: None)) is None
+    assert "caf\\udce9" in capfd.readouterr().err
 
 
 @needs_mpi

@@ -122,11 +122,13 @@ def test_a_rank_that_overflows_skips_the_step_of_all(spmd, name):
 
 
 def traffic(comm, name):
+    """Of a step of two micro-batches: messages, their bytes, and those of the weights."""
     method = METHODS[name](model(), comm, Recipe(), seed=1)
     method.backward(WINDOWS[0], 0.1)
     method.step(0.1)
     first = len(comm.recorder.rows)
-    method.backward(WINDOWS[0], 0.1)
+    method.backward(WINDOWS[0, :4], 0.1, last=False)
+    method.backward(WINDOWS[0, 4:], 0.1)
     method.step(0.1)
     sent = [span.bytes for span in comm.recorder.spans()[first:] if span.name == "send"]
     return len(sent), sum(sent), method.weights.nbytes
@@ -212,6 +214,21 @@ def goes_on(comm, name):
 def test_a_method_goes_on_from_anothers_state(spmd, name):
     for weights, others in spmd(goes_on, 3, name):
         np.testing.assert_array_equal(weights, others)
+
+
+def asked(comm, name):
+    """What may come next, by the weights after a step."""
+    method = METHODS[name](model(), comm, exact(), seed=1)
+    method.backward(WINDOWS[0, partition(10, comm.size)[comm.rank]], 0.1)
+    method.step(0.1)
+    return method.logits(WINDOWS[1, :, :3])
+
+
+@every_method
+def test_every_rank_answers_by_the_latest_weights(spmd, name):
+    alone = spmd(asked, 1, "tree")[0]
+    for logits in spmd(asked, 3, name):
+        np.testing.assert_allclose(logits, alone, rtol=1e-12, atol=1e-12)
 
 
 def dropped(comm, name):

@@ -76,6 +76,10 @@ def test_scales_of_8_bit_moments():
     assert optimizer_state(Recipe("adamw8bit"), 2048 * 3 + 1) == (2 * 6145 + 4 * 8, 2 * 6145)
 
 
+def test_what_is_neither_used_nor_promised_has_no_row():
+    assert [category for category, *_ in memory_rows(Ledger(lambda: 0.0), {})] == ["all at once"]
+
+
 def test_only_the_server_has_state(spmd):
     found = spmd(rows, 3, lambda model, comm: Centralized(model, comm, Recipe("adamw"), 0))
     for rank, (each, size, _) in enumerate(found):

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 import simdist as sd
@@ -30,6 +31,15 @@ def test_even_and_zigzag(draw, width):
     assert [text.get_text().strip() for text in even.texts] == ["1.0", "2.9", "4.8", "6.8"]
     assert [text.get_text().strip() for text in zigzag.texts] == ["1.0"] * 4
     assert [len(ax.patches) for ax in picture.axes] == [1 + 2 + 3 + 4, 16]
+    colours = [patch.get_facecolor() for legend in picture.figure.legends for patch in legend.get_patches()]
+    for ax in picture.axes:
+        for row in (0, 1, 2, 3):
+            bars = [bar for bar in ax.patches if bar.get_y() < row < bar.get_y() + bar.get_height()]
+            ends = np.cumsum([bar.get_width() for bar in bars])
+            owners = [(row - step) % 4 for step in range(len(bars))]  # of keys, which go round the ring
+            assert [bar.get_facecolor() for bar in bars] == [colours[owner] for owner in owners]
+            assert [bar.get_x() for bar in bars] == pytest.approx([0, *ends[:-1]]), "one after the other"
+            assert ax.texts[row].get_position() == pytest.approx((ends[-1], row))
 
 
 def test_forward_and_backward_of_all_layers_are_added_up(draw):
@@ -44,7 +54,7 @@ def test_forward_and_backward_of_all_layers_are_added_up(draw):
 
 
 def test_many_ranks(draw):
-    picture = draw(attention_work, {"zigzag": trace(Zigzag, 20)})
+    picture = draw(attention_work, {"zigzag": trace(Zigzag, 20), "of few": trace(Even, 2)})
     assert len(picture.key) == 8
     assert picture.axes[0].get_ylim() == (19.5, -0.5)
     assert picture.note.endswith("Colours repeat after 8 ranks.")

@@ -21,6 +21,7 @@ def test_all_wait_for_the_last():
 def test_the_kth_call_of_each_rank_is_the_same_one():
     spans = [direct(0, 0, 3), direct(1, 2, 3), direct(0, 5, 9), direct(1, 4, 9), direct(0, 11, 12)]
     assert late(spans) == {0: (0, 2), 3: (4, 5)}
+    assert late(spans[::-1]) == {4: (0, 2), 1: (4, 5)}, "in whatever order a file has them"
 
 
 def test_groups_and_operations_are_apart():
@@ -34,6 +35,11 @@ def test_a_clock_that_is_ahead_makes_no_call_longer():
     assert late(message) == {0: (0, 3)}
 
 
+def test_who_comes_at_the_same_time_waits_for_nobody():
+    assert late([Span(0, "main", "recv", 1.0, 3.0, 8, 1), Span(1, "main", "send", 1.0, 3.0, 8, 0)]) == {}
+    assert late([direct(0, 1, 3), direct(1, 1, 3)]) == {}
+
+
 def test_over_several_nodes_its_messages_tell_who_was_late():
     spans = [
         direct(0, 0, 9),
@@ -42,6 +48,8 @@ def test_over_several_nodes_its_messages_tell_who_was_late():
         Span(1, "main", "send", 6.0, 8.0, 8, 0),
     ]
     assert late(spans) == {2: (2, 6)}
+    at_once = [Span(0, "main", "recv", 0.0, 8.0, 8, 2), *spans[:2], Span(2, "main", "send", 6.0, 8.0, 8, 0)]
+    assert late(at_once) == {0: (0, 6)}
     before = Span(0, "main", "recv", -2.0, 0.0, 8, 1)
     assert late([*spans[:2], before]) == {0: (0, 4)}
     after = Span(0, "main", "recv", 12.0, 13.0, 8, 1)

@@ -20,6 +20,8 @@ def test_what_is_not_given_is_linear_and_counted():
     assert mine.is_linear
     assert str(mine) == "F0 F1 B0 B1\nF0 B0"
     assert mine.label(0, Overlapped(Forward(1), Backward(0))) == "F1&B0"
+    assert Schedule("idle", [[], []]).num_micro_batches == 0
+    assert Schedule("more", [[Forward(0)]], num_micro_batches=3).num_micro_batches == 3
 
 
 def test_stages_are_told_where_a_rank_has_several():

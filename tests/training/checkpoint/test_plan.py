@@ -26,3 +26,10 @@ def test_what_is_large_is_told_by_bytes():
     held = {"a": np.zeros(2), "b": np.zeros(3, np.int8), "c": np.zeros(3, np.int8)}
     made = plan([holdings({name: ShardedTensor.whole(x) for name, x in held.items()})] * 2)
     assert [{name for name, _ in share} for share in made.shares] == [{"a"}, {"b", "c"}]
+
+
+def test_wide_items_are_written_first_and_those_alike_in_the_order_of_names():
+    """So each tensor begins at a multiple of its item's size, though it is the smallest part."""
+    held = {"x": np.zeros(90, np.int8), "b": np.zeros(2), "a": np.zeros(3), "h": np.zeros(9, np.float16)}
+    (share,) = plan([holdings({name: ShardedTensor.whole(x) for name, x in held.items()})]).shares
+    assert "".join(name for name, _ in share) == "bahx"
