@@ -101,6 +101,10 @@ def test_the_uplink_is_one_message_of_the_weights_a_client_and_round(spmd, p, fr
     assert sum(messages for *_, messages in found) == 3 * max(1, round(len(ABLE) * fraction))
 
 
+def test_one_client_always_takes_part():
+    assert uplink_bytes(1, 0.1, 3, 100) == 300
+
+
 @pytest.mark.parametrize(
     ("epochs", "batch_size", "updates"), [(1, 50, 12), (20, None, 20), (1, 10, 60), (5, 10, 300), (20, 10, 1200)]
 )

@@ -114,9 +114,11 @@ def test_times(seconds, text):
     assert style.seconds(seconds) == text
 
 
-def test_too_narrow():
-    with pytest.raises(ArgumentError, match="1 inches wide"):
-        style.figure(1, 1)
+@pytest.mark.parametrize(("width", "wrong"), [(2, 1.9), (100, 101)])
+def test_too_narrow_or_too_wide(width, wrong):
+    assert style.figure(width, 1).get_figwidth() == width
+    with pytest.raises(ArgumentError, match=f"{wrong} inches wide"):
+        style.figure(wrong, 1)
 
 
 def test_drawing_needs_no_pyplot_and_no_display():

@@ -5,7 +5,7 @@ import simdist as sd
 from simdist.arrays import Meter, metered, moved, on_host, phantom
 from simdist.collectives import all_reduce
 from simdist.comm.device import use_device
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, ArrayError
 from simdist.parallel.compression import TopK
 
 
@@ -86,6 +86,7 @@ def test_every_value_that_comes_is_added_where_it_belongs(spmd, p):
         return meter.flops, meter.bytes
 
     few, many = (np.array(spmd(work, p, share)) for share in (0.2, 0.7))
+    assert few[0].tolist() == [4 * 100 + p * 20, (4 + 1) * 100 * 8 + p * 20 * 3 * 8], "4 operations an item to choose"
     assert (many - few).tolist() == [[p * 50, p * 50 * 3 * 8]] * p
 
 
@@ -93,6 +94,12 @@ def test_every_value_that_comes_is_added_where_it_belongs(spmd, p):
 def test_the_share_has_limits(share):
     with pytest.raises(ArgumentError, match="share is"):
         TopK(np.zeros(3), share)
+
+
+def test_an_index_has_four_bytes():
+    assert TopK(phantom(2**32 - 1), 1e-9).num_items == 5
+    with pytest.raises(ArrayError, match=r"a gradient of 4294967296 items; top-k needs fewer than 2\*\*32"):
+        TopK(phantom(2**32), 1e-9)
 
 
 @pytest.mark.parametrize(

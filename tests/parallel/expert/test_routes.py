@@ -19,7 +19,7 @@ def test_what_all_ranks_tell_is_added_up_and_losses_are_weighed_by_tokens():
     spans = [
         told(3, "block1.experts", [0, 1], [5], [1], 5, 0.5),
         told(0, "block0.experts", [0, 2], [6, 4, 0], [2, 0, 0], 10, 0.1),
-        Span(0, "main", "route block0.experts", 0.0, 1.0),  # of phantoms, which go nowhere
+        Span(0, "main", "route block0.experts", 0.0, 1.0),  # one of the program's own
         Span(0, "main", "compute", 0.0, 1.0, detail="{}"),
         told(2, "block0.experts", [2, 3], [0, 0, 0], [0, 0, 0], 0, 9.0),
         told(1, "block0.experts", [2, 3], [1, 9, 20], [0, 0, 7], 30, 0.3),
