@@ -43,6 +43,15 @@ extern "C" __global__ void copied_from_beyond(const float* x, float* y, bool wai
     y[i] = items[i];
 }
 
+extern "C" __global__ void copied_between(const float* x, float* y, bool wait) {
+    __shared__ float items[65];
+    const int i = threadIdx.x;
+    copy4((char*)(items + 63 - i) + !wait, x + i, true);
+    await_copies();
+    __syncthreads();
+    y[i] = items[i];
+}
+
 extern "C" __global__ void parted(const float* x, float* y, bool wait) {
     if (threadIdx.x < 32 || wait) __syncthreads();
     y[threadIdx.x] = x[63 - threadIdx.x];
@@ -83,7 +92,14 @@ def test_threads_that_wait_for_ever_are_told(launch):
     assert launch("parted", True)
 
 
-def test_what_is_copied_from_outside_of_the_arrays_is_told(launch):
-    assert launch("copied_from_beyond", True)
-    with pytest.raises(AssertionError, match="^copied_from_beyond copies from outside of its arrays$"):
-        launch("copied_from_beyond", False)
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("copied_from_beyond", "copies from outside of its arrays"),
+        ("copied_between", "copies 4 or 16 bytes at an address that is no multiple of that"),
+    ],
+)
+def test_copies_from_or_to_where_none_may_be_are_told(launch, name, told):
+    assert launch(name, True)
+    with pytest.raises(AssertionError, match=f"^{name} {told}$"):
+        launch(name, False)

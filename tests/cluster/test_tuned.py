@@ -26,9 +26,9 @@ def test_nothing_for_what_was_not_measured():
 
 
 def test_a_file_gives_back_what_was_written(tmp_path):
-    TABLE.save(tmp_path / "deep" / "tuned.json")
-    assert Tuned.load(tmp_path / "deep" / "tuned.json") == TABLE
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["tuned.json"]
+    TABLE.save(tmp_path / "deep" / "er" / "tuned.json")
+    assert Tuned.load(tmp_path / "deep" / "er" / "tuned.json") == TABLE
+    assert [path.name for path in (tmp_path / "deep" / "er").iterdir()] == ["tuned.json"]
 
 
 def test_picks_are_by_size_however_they_were_written():

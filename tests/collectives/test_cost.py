@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("count", [cost, formula])
         ({"ranks_per_node": 2.5}, "ranks_per_node is 2.5; needs a whole number"),
         ({"root": -1}, "root -1 is not one of ranks 0 to 3"),
         ({"itemsize": 3}, "8 bytes are no whole number of items of 3 bytes"),
-        ({"num_bytes": -8}, "-8 bytes are no whole number"),
+        ({"num_bytes": -1}, "-1 bytes are no whole number"),
         ({"ranks_per_node": -2}, "ranks_per_node is -2; needs at least 0"),
     ],
 )

@@ -27,7 +27,11 @@ def test_over_each_other_and_the_differences_below(draw, width):
     np.testing.assert_allclose(of_train.lines[1].get_ydata(), [1e-6, 2e-6, 4e-6], rtol=1e-6)
     np.testing.assert_allclose(of_validation.lines[2].get_ydata(), 1e-3)
     assert of_train.get_yscale() == "log"
-    assert train.lines[1].get_color() == of_train.lines[1].get_color(), "one colour for one run"
+    assert of_train.get_ylim() == pytest.approx((1e-7, 1e-2)), (
+        "powers of ten with those of the least and the most inside"
+    )
+    colours = [[line.get_color() for line in ax.lines] for ax in (train, of_train)]
+    assert len(set(colours[0])) == 4 and colours[1] == colours[0], "one colour for one run"
 
 
 def test_no_difference_at_all(draw):

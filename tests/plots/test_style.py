@@ -77,6 +77,11 @@ def test_letters_on_a_colour_can_be_read(kind):
     assert abs(lightness(ink) - lightness(style.colour(kind))) > 40
 
 
+def test_a_tint_is_mixed_with_white():
+    assert style.tint("#FF0033", 0.25) == pytest.approx((1, 0.75, 0.8))
+    assert style.tint("#FF0033", 1.0) == pytest.approx((1, 0, 0.2))
+
+
 def test_a_rank_has_a_light_colour():
     assert all(lightness(style.rank_colour(rank)) > 65 for rank in range(20))
 
