@@ -217,11 +217,12 @@ def test_who_leaves_with_a_code_tells_it_and_ends_no_streams(guard, did):
     assert did[:2] == [("leave", LEFT, 3), ("meet",)]
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_who_leaves_by_an_error_under_another_hook_tells_a_code(guard, did, monkeypatch, code):
+@pytest.mark.parametrize(("hook", "noted", "code"), [("its own", 0, 1), ("its own", 3, 3), ("the guard's", 0, 0)])
+def test_who_leaves_by_an_error_under_another_hook_tells_a_code(guard, did, monkeypatch, hook, noted, code):
     """Under the guard's own hook the last error was one that the program has shown and survived, as a console does."""
-    monkeypatch.setattr(sys, "excepthook", print if code else guard._uncaught)
+    monkeypatch.setattr(sys, "excepthook", print if hook == "its own" else guard._uncaught)
     monkeypatch.setattr(sys, "last_value", ValueError(), raising=False)
+    guard.note_exit(noted)
     guard._depart()
     assert ("leave", LEFT, code) in did
 

@@ -12,7 +12,8 @@ import simdist as sd
 from simdist.cluster import Tuned
 from simdist.cluster.tuned import Pick
 from simdist.comm import join as module
-from simdist.comm.join import _deadline, _finalize, _meeting, _tuned, choose_netmod
+from simdist.comm.join import _deadline, _finalize, _meeting, _tuned, choose_netmod, join
+from simdist.errors import WorldUnavailable
 
 WHEEL = "MPICH Version:      5.0.2\nMPICH Device:       ch4:ucx ofi\nMPICH CC:           cc\n"
 TWO_NODES = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}
@@ -36,6 +37,18 @@ def test_on_several_nodes_mpich_goes_by_ofi_unless_told_otherwise(variables, lib
     choose_netmod(environment, library)
     assert environment.pop("MPICH_CH4_NETMOD", None) == chosen
     assert environment == {name: value for name, value in variables.items() if name != "MPICH_CH4_NETMOD"}
+
+
+def test_a_launcher_and_a_library_of_two_mpis_are_told(monkeypatch):
+    world = SimpleNamespace(Abort=None, Dup=lambda: SimpleNamespace(Get_size=lambda: 1))
+    version = "MPICH Version: 5.0.2 \0\nMPICH Device: ch4"
+    mpi = SimpleNamespace(Is_initialized=lambda: True, Get_library_version=lambda: version, COMM_WORLD=world)
+    monkeypatch.setattr(module, "MPI", mpi)
+    told = (
+        r"launcher says that there are 4 ranks, the MPI library \(MPICH Version: 5.0.2\) sees 1: start the job with the"
+    )
+    with pytest.raises(WorldUnavailable, match=told):
+        join(SimpleNamespace(watchdog=SimpleNamespace(size=4)))
 
 
 @pytest.mark.parametrize("error", [None, ValueError])

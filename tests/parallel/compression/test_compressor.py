@@ -26,7 +26,8 @@ def gradient(rank, step, dtype="float64"):
 
 
 def reduce_some(comm, name, steps, dtype="float64", bad=()):
-    """The sums applied, what is left on this rank, and bytes: on the record, counted, of the plain ring."""
+    """The sums applied, what is left on this rank, and bytes: on the record, counted, of the plain ring; and the
+    share that was saved."""
     compressor = KINDS[name](np.empty(SIZE, dtype))
     first, applied = len(comm.recorder.rows), []
     for step in range(steps):
@@ -37,7 +38,7 @@ def reduce_some(comm, name, steps, dtype="float64", bad=()):
         applied.append(x)
     sent = sum(span.bytes for span in comm.recorder.spans()[first:] if span.name == "send")
     state = {key: value.copy() for key, value in compressor.state.items() if "residual" in key}
-    return np.array(applied), state, (sent, compressor.sent_bytes, compressor.plain_bytes)
+    return np.array(applied), state, (sent, compressor.sent_bytes, compressor.plain_bytes, compressor.saved_share)
 
 
 def left_over(found):
@@ -73,9 +74,10 @@ def test_all_ranks_get_the_same_bits(spmd, p, dtype, name):
 @every_kind
 @pytest.mark.parametrize("p", [1, 2, 3, 4])
 def test_the_record_shows_what_is_counted(spmd, p, name):
-    for rank, (_, _, (recorded, sent, plain)) in enumerate(spmd(reduce_some, p, name, 2)):
+    for rank, (_, _, (recorded, sent, plain, saved)) in enumerate(spmd(reduce_some, p, name, 2)):
         assert recorded == sent, rank
         assert plain == pytest.approx(2 * 2 * SIZE * 8 * (p - 1) / p, abs=2 * 2 * 8 * 2)
+        assert saved == (pytest.approx((plain - recorded) / plain) if p > 1 else 0)
         if name != "uncompressed" and p > 1:
             assert sent < 0.6 * plain
 
