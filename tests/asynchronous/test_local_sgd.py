@@ -96,6 +96,7 @@ def test_what_is_refused(spmd):
         spmd(train, 2, 3, 0)
     with pytest.raises(ArgumentError, match="steps is -3"):
         spmd(train, 2, -3, 1)
+    assert [averages for _, averages, *_ in spmd(train, 2, 0, 1)] == [0, 0]
 
 
 # -- the papers' bound -------------------------------------------------------------------------------

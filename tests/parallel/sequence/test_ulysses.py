@@ -62,6 +62,7 @@ def test_only_what_is_not_recomputed_is_kept(spmd):
     assert spmd(program, 2) == [[qkv + y + scores, qkv]] * 2
 
 
-def test_no_ranks():
+def test_at_least_one_rank():
+    assert ulysses_elements(8, 8, 1) == 4 * 8 * 8
     with pytest.raises(ArgumentError, match="ranks is 0"):
         ulysses_elements(8, 8, 0)

@@ -1,4 +1,5 @@
 import errno
+import json
 
 import ml_dtypes
 import numpy as np
@@ -49,6 +50,10 @@ def test_items_of_several_widths_stand_where_they_may(tmp_path):
     export(tmp_path, tmp_path / "all")
     with safe_open(tmp_path / "all", "np") as file:
         the_same({name: file.get_tensor(name) for name in file.keys()}, give)  # noqa: SIM118
+    written = (tmp_path / "all").read_bytes()
+    begin = 8 + int.from_bytes(written[:8], "little")
+    header = json.loads(written[8:begin])
+    assert [(begin + header[name]["data_offsets"][0]) % x.itemsize for name, x in give.items()] == [0] * 6
 
 
 def test_pytorch_reads_it(tmp_path):
