@@ -41,6 +41,7 @@ def test_a_gpt_must_be_possible():
         {"model": "gpt", "layers": 2, "experts": 2, "dense_layers": 2},
         {"model": "gpt", "layers": 6, "experts": 2, "expert_every": 3, "dense_ffn_width": 50},
         {"model": "gpt", "layers": 2, "experts": 2, "expert_every": 3},
+        {"model": "gpt", "layers": 1},
         {"model": "gpt", "layers": 0},
         {"model": "mlp", "hidden_layers": 3},
     ],
