@@ -1,6 +1,7 @@
 """Plans as text."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -66,6 +67,19 @@ def test_of_an_mlp_a_token_is_a_window():
     assert headline(config, bench).startswith(f"mlp, {Job(config, bench).parts[0].size:,} parameters, ")
     line = table([plan()._replace(config=config)], bench)[1].split()
     assert line[8:] == ["-", "2", "s", "32", "-", "25.0%", "15.0%", "10.0%", "5", "GB"]
+
+
+@pytest.mark.parametrize(
+    ("flops", "memory", "told"), [(1.0, 1.0, ""), (0.8, 1.0, ", of which programs reach 80%"), (1.0, 0.5, "")]
+)
+def test_whether_devices_compute_at_their_peak_is_told(flops, memory, told):
+    h100 = preset("h100")
+    device = replace(h100.device, flops_efficiency=flops, memory_efficiency=memory)
+    bench = Workbench(h100.with_(device=device), 1)
+    assert headline(Config(**GPT, precision="bf16"), bench).endswith(f"of 989.4 TFLOP/s in bf16{told}")
+    assert (table([plan()], bench)[-1] == "The devices compute at their peak: a lower bound on the time.") == (
+        flops == memory == 1
+    )
 
 
 def test_axes_of_one_plan_have_a_column_for_all():
@@ -145,9 +159,11 @@ def test_whether_a_plan_fits(held, words):
 @pytest.mark.parametrize(
     ("told", "words"),
     [
+        (_bytes(45.64e9), "45.6 GB"),
         (_bytes(999.4e6), "999 MB"),
         (_bytes(999.6e6), "1,000 MB"),
         (_bytes(999.7e9), "1,000 GB"),
+        (_time(45.678), "45.68 s"),
         (_time(9999.6), "10,000 s"),
         (_time(1.0), "1 s"),
         (_time(0.0123456), "12.35 ms"),

@@ -27,6 +27,17 @@ def test_the_sizes_of_a_gpt_are_those_of_the_config(logits):
     assert found.parameters.size == num_parameters(Shape(3, 12, 2, 7, tied=logits == "tied"))
 
 
+@pytest.mark.parametrize(("device", "most", "fits"), [("cpu", 0, True), ("cpu", -1, False), ("phantom", -1, True)])
+def test_the_largest_matrix_must_fit_this_machine_in_float64(monkeypatch, device, most, fits):
+    config = Config(model="gpt", width=64, vocabulary=5000, device=device)
+    monkeypatch.setattr("simdist.training.models.memory_bytes", lambda: 5000 * 64 * 8 + most)
+    if fits:
+        build(config)
+    else:
+        with pytest.raises(ArgumentError, match=r"has shape \(5000, 64\): needs 0.0 GB for its first weights"):
+            build(config)
+
+
 def test_a_gpt_must_be_possible():
     with pytest.raises(ArgumentError, match="width is 10 and heads is 4"):
         build(Config(model="gpt", width=10))
