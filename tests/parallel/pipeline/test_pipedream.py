@@ -85,6 +85,15 @@ def check(results, weights, total, parts):
         assert loss == pytest.approx(total, rel=1e-12)
 
 
+@pytest.mark.parametrize(("name", "options", "updates"), [("pipedream", {}, 8), ("pipedream-2bw", {"group": 4}, 2)])
+def test_the_updates_of_a_batch_are_counted(spmd, name, options, updates):
+    def program(comm):
+        one = schedule(name, stages=2, micro_batches=8, **options)
+        return PipeDream(MODELS["mlp"](), mesh_of(comm, pp=2), PLAIN, 1, one).num_updates
+
+    assert spmd(program, 2) == [updates] * 2
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 @pytest.mark.parametrize("model", ["mlp", "untied"])
 def test_weight_stashing_follows_its_formula(spmd, n, model):
