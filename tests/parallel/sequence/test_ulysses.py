@@ -66,3 +66,15 @@ def test_at_least_one_rank():
     assert ulysses_elements(8, 8, 1) == 4 * 8 * 8
     with pytest.raises(ArgumentError, match="ranks is 0"):
         ulysses_elements(8, 8, 0)
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "told"),
+    [(3, None, "3 heads on sp 2 leave 1 over"), (6, 3, "3 heads of keys and values on sp 2 leave 1 over")],
+)
+def test_heads_that_ranks_cannot_share(spmd, heads, groups, told):
+    def program(comm):
+        with pytest.raises(ArgumentError, match=told):
+            UlyssesAttention("it", heads, Even(comm), groups=groups)
+
+    spmd(program, 2)
