@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, CollectiveMismatch
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -16,6 +16,12 @@ def test_a_second_stream_has_a_name_of_its_own(spmd, ranks, name):
             comm.stream(name)
 
     spmd(program, ranks)
+
+
+def test_ranks_ask_for_the_same_stream(spmd):
+    """Messages on one would never match those on another."""
+    with pytest.raises(CollectiveMismatch, match="(?s)stream .mine.*stream .yours"):
+        spmd(lambda comm: comm.stream(("mine", "yours")[comm.rank]), 2)
 
 
 @pytest.mark.parametrize("name", ["send", "recv"])

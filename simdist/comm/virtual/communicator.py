@@ -219,6 +219,7 @@ class VirtualCommunicator(Communicator):
     def stream(self, name: str) -> Stream:
         """See Communicator."""
         self.check_stream(name)
+        self.agree(f"stream {name!r}")
         number = self._count(f"stream {name}") + (name == "collective")  # which is the name of the shadow
         context = f".{name}" if number == 1 else f".{name} {number}"
         twin = self._kin(self.group.twin(context), self.rank, name)
