@@ -65,7 +65,7 @@ class Share:
             )
         self.bounds = split(costs, schedule.num_stages)
         digest = sha256(f"{to_text(schedule)} {self.bounds}".encode()).hexdigest()
-        comm.agree(f"pipeline {schedule.name}, {digest[:12]}")
+        comm.agree(f"pipeline {schedule.name}, rows and stages {digest[:12]}")
         last = schedule.num_stages - 1
         own = schedule.placement[comm.rank]
         self.stages = [

@@ -344,7 +344,7 @@ def test_what_cannot_be(spmd, program, message):
 
 
 def test_ranks_with_different_schedules(spmd):
-    with pytest.raises(CollectiveMismatch, match="pipeline gpipe"):
+    with pytest.raises(CollectiveMismatch, match="pipeline gpipe, rows and stages "):
         spmd(lambda comm: pipeline(comm, "gpt", ("1f1b", "gpipe")[comm.rank], 2), 2)
 
 
