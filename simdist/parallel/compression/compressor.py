@@ -28,6 +28,24 @@ class Compressor(ABC):
     A gradient with an Inf or NaN makes the result NaN on all ranks, and is not added to its rank's residual; those
     of the other ranks keep their gradients, which were not applied.
 
+    One of your own has `_reduce`, and counts what its collectives send:
+
+        class Half(Compressor):
+            name = "half"
+
+            def __init__(self, like):
+                super().__init__(like)
+                self.state["residual"] = np.zeros_like(like)
+
+            def _reduce(self, x, comm):
+                self._add_to_residual(x)  # False for an Inf or NaN, of which `TopK` tells all ranks
+                mine = self.state["residual"].astype(np.float16)
+                self.state["residual"] -= mine
+                every = np.empty_like(mine, shape=(comm.size, len(x)))
+                all_gather(mine, comm, "ring", out=every)
+                self._count("all_gather", "ring", every, comm)  # which `_all_reduce` does by itself
+                x[...] = every.sum(axis=0, dtype=x.dtype)
+
     Args:
         like: a flat vector, float32 or float64, of the length, dtype and kind of the array to reduce: a whole
             gradient or a bucket. Each slice of the gradient needs its own compressor.
