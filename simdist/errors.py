@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from inspect import signature
 from numbers import Integral, Real
+from pathlib import Path
+from sysconfig import get_paths
+from traceback import extract_tb
 from typing import Any
 
 __all__ = [
@@ -30,6 +33,7 @@ __all__ = [
     "UnknownNameError",
     "UnmatchedMessage",
     "WorldUnavailable",
+    "own_line",
     "require_kind",
     "require_least",
     "require_more",
@@ -217,3 +221,10 @@ def _a(noun: str) -> str:
 def wrong_return(what: str, returned: object, needs: str) -> ArgumentError:
     """The error for a user's function that returns something else than it should."""
     return ArgumentError(f"{what} returns {typed(returned)}; needs {needs}")
+
+
+def own_line(error: BaseException) -> str:
+    """Where the user's own code, such as an extension, was on the way to an error: "mine.py, line 20"; "" if not."""
+    others = (str(Path(__file__).parent), *(get_paths()[of] for of in ("stdlib", "purelib", "platlib")), "<")
+    own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""

@@ -15,6 +15,7 @@ from simdist import cli
 from simdist.cli import VERBS, main
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
+from simdist.parallel.pipeline import Schedule
 from simdist.training import Config, read_toml
 from simdist.training.config import options
 
@@ -502,6 +503,19 @@ def test_a_folder_that_cannot_be_is_told_once_in_a_line(text, tmp_path):
 def test_an_option_that_does_not_exist_is_told_with_the_nearest(words, told, capsys):
     assert main(words) == 2
     assert capsys.readouterr().err == f"simdist {told}\n"
+
+
+def test_an_error_in_an_extension_is_told_with_its_line(capsys, monkeypatch):
+    """What simdist refuses may have been made many lines before, by a file that simdist does not name otherwise."""
+
+    def execute(args):
+        Schedule("mine", [["F0"]])
+
+    monkeypatch.setattr("simdist.cli.train.execute", execute)
+    assert main(["train"]) == 2
+    told, where = capsys.readouterr().err.splitlines()
+    assert told.startswith("simdist train: row 0 of schedule mine is ['F0']")
+    assert where == f"  in {__file__}, line {execute.__code__.co_firstlineno + 1}"
 
 
 def test_an_interrupt_is_no_traceback(capsys, monkeypatch):

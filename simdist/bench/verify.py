@@ -16,7 +16,7 @@ from simdist.cluster import preset
 from simdist.collectives import Case, Cost, Formula, algorithms
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, WorldUnavailable, require_least, unknown_name
+from simdist.errors import ArgumentError, WorldUnavailable, own_line, require_least, unknown_name
 from simdist.launch import in_job
 
 __all__ = ["add_arguments", "execute", "table"]
@@ -190,12 +190,15 @@ def _figures(comm: Communicator, trials: list[tuple[Any, ...]], done: Callable[[
     Args:
         done: called by rank 0 after each.
     """
-    rows = []
-    for trial in (Trial(*each) for each in trials):
+    rows: list[tuple[Any, ...]] = []
+    taken = [Trial(*each) for each in trials]
+    for trial in taken:
         try:
             o = outcome(trial, comm)
         except Exception as error:
-            error.add_note(f"{_DURING}{trial.operation} {trial.algorithm} on {comm.size} ranks: {trial.told()}")
+            off = [past.told() for past, row in zip(taken, rows, strict=False) if row[6]]
+            before = f"; traffic was wrong in {off[0]}" if off else ""  # a message too many may be found only later
+            error.add_note(f"{_DURING}{trial.operation} {trial.algorithm} on {comm.size} ranks: {trial.told()}{before}")
             raise
         bits = int(o.digest[:12] or "0", 16)  # as many as a float64 can hold
         rows.append((o.error, o.error > o.limit, *o.counted[:2], *o.promised[:2], o.counted != o.promised, bits))
@@ -228,8 +231,8 @@ def _failure(of: Trial, p: int, error: Exception) -> tuple[str, bool]:
     """The line of an algorithm that did not finish."""
     what = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
     notes = [note for note in getattr(error, "__notes__", ()) if note.startswith(_DURING)]
-    trial = f" ({notes[0].rpartition(': ')[2]})" if notes else ""
-    return _row(of, p, "–", "––––", f"✗ {what}{trial}"), False
+    where = "; ".join(filter(None, [*(note.rpartition(": ")[2] for note in notes[:1]), own_line(error)]))
+    return _row(of, p, "–", "––––", f"✗ {what} ({where})" if where else f"✗ {what}"), False
 
 
 def _row(of: Trial, p: int, error: str, counts: Sequence[str], verdict: str) -> str:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from simdist import __version__
 from simdist.comm.guard import guard
 from simdist.environment import place
-from simdist.errors import ArgumentError, CheckpointError, DataError, WorldUnavailable, unknown_name
+from simdist.errors import ArgumentError, CheckpointError, DataError, WorldUnavailable, own_line, unknown_name
 from simdist.launch import share_program
 
 __all__ = ["VERBS", "Verb", "main"]
@@ -60,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(end="", flush=True)  # here, where a failure can be reported
     except (ArgumentError, CheckpointError, DataError, MemoryError, WorldUnavailable) as error:
         # The user can fix these; all others show a traceback.
-        code, what = 2, f"out of memory: {error}" if isinstance(error, MemoryError) else error
+        code, what = 2, f"out of memory: {error}" if isinstance(error, MemoryError) else str(error)
+        if own := own_line(error):
+            what += f"\n  in {own}"
     except KeyboardInterrupt as asked:
         code, what = 130, "interrupted"
         if isinstance(asked, _Ended):

@@ -83,6 +83,21 @@ def test_a_fault_is_told_and_makes_the_exit_code(fault, told, capsys, monkeypatc
     assert "1 of " in out.splitlines()[-1]
 
 
+def test_a_message_too_many_that_a_later_trial_receives_is_told_with_the_trial_that_sent_it(capsys, monkeypatch):
+    good = find("all_reduce", "ring")
+
+    def wrong(x, comm, op):
+        comm.isend(x[:0], (comm.rank + 1) % comm.size)
+        good.run(x, comm, op)
+
+    bad = Algorithm(good.operation, good.name, wrong, good.cost, good.formula)
+    monkeypatch.setitem(registry._ALGORITHMS["all_reduce"], "ring", bad)
+    assert simdist_verify("all_reduce", "--algorithms", "ring", "--ranks", "2") == 1
+    out = capsys.readouterr().out
+    assert "(length 0, float32, prod; traffic was wrong in length 0, float64, sum; " in out
+    assert f"; {__file__}, line {wrong.__code__.co_firstlineno + 2})" in out
+
+
 def test_refuses_no_ranks():
     with pytest.raises(ArgumentError, match="--max-ranks is 0; needs at least 1"):
         simdist_verify("--max-ranks", "0")
