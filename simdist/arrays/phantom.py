@@ -71,7 +71,7 @@ class Phantom(NDArrayOperatorsMixin):
         if self.size != 1:
             raise ArrayError(
                 f"a phantom of shape {self.shape} has no numbers to put into a NumPy array; make that array by "
-                "np.empty_like(x, shape=…), so that it is a phantom where x is one"
+                "np.empty_like(x, shape=…) or x.copy(), so that it is a phantom where x is one"
             )
         return np.full(self.shape, math.nan, dtype)
 

@@ -208,7 +208,7 @@ def test_nothing_goes_from_a_phantom_into_numbers():
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_numbers_are_not_filled_from_a_phantom(dtype):
     numbers = np.ones(3, dtype)
-    with pytest.raises(ArrayError, match=r"a phantom of shape \(3,\) has no numbers .* np.empty_like\(x, shape=…\)"):
+    with pytest.raises(ArrayError, match=r"a phantom of shape \(3,\) has no numbers .* shape=…\) or x.copy\(\)"):
         numbers[...] = phantom(3, dtype)
     assert (numbers == 1).all()
     assert np.isnan(np.array(phantom((1, 1)))).tolist() == [[True]]
