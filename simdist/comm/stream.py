@@ -33,6 +33,9 @@ class Stream(ABC):
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Work:
         """Call function(*args, **kwargs) on this stream, after all work that was started there before.
 
+        Until its `wait` the function may use the arrays it was given. Work that nobody waits for is done by the end of
+        the program, without a warning.
+
         Raises:
             ArgumentError: function cannot be called, or an argument is a communicator of another stream.
         """
