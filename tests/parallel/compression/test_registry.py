@@ -1,11 +1,13 @@
 """Compressions by name: those that there are, and one of one's own."""
 
 from copy import deepcopy
+from textwrap import dedent
 
 import numpy as np
 import pytest
 
 import simdist as sd
+from simdist.collectives import all_gather
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import mlp
 from simdist.parallel import Compressed, Recipe
@@ -53,6 +55,25 @@ def test_the_names():
         {"8-bit": 1024},
         {"power-sgd": 2},
     ]
+
+
+def test_the_one_that_the_docstring_shows_counts_what_it_sends():
+    shown = dedent(Compressor.__doc__.partition("collectives send:\n")[2].partition("    Args:")[0])
+    names = {"Compressor": Compressor, "all_gather": all_gather, "np": np}
+    exec(shown, names)
+
+    def program(comm):
+        own, x, total = names["Half"](np.zeros(5)), np.arange(5) / 3 + comm.rank, np.zeros(5)
+        for _ in range(4):
+            part = x.copy()
+            own.reduce(part, comm)
+            total += part
+        return total, own.put_off(comm.rank), own.sent_bytes
+
+    run = sd.run(program, 3)
+    totals, late, sent = zip(*run.results, strict=True)
+    assert np.add(totals[0], sum(late)) == pytest.approx(4 * (np.arange(5) + 3), abs=1e-12)
+    assert sent == tuple(sum(span.bytes for span in run.trace.sends(rank)) for rank in range(3))
 
 
 def test_one_of_ones_own_in_a_training_run(every):
