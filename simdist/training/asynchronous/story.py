@@ -183,15 +183,19 @@ class Story:
         shares = [share for share in known if share is not None]
         if len(shares) == len(known):
             return shares
-        told = window(self.record, *self._last(max(1, self.config.trace_steps))).statistics()
+        told = window(self.record, *self._last(max(1, self.config.trace_steps)), halves=True).statistics()
         return [rank.communicating_s / rank.elapsed_s if rank.elapsed_s else 0.0 for rank in told]
 
 
-def window(trace: Trace, start_s: float, end_s: float) -> Trace:
-    """The part of a record in this time: spans cut at its ends, and messages only if both their ends are in it."""
+def window(trace: Trace, start_s: float, end_s: float, halves: bool = False) -> Trace:
+    """The part of a record in this time: spans cut at its ends, and messages only if both their ends are in it.
+
+    Args:
+        halves: keep either end of a message, too: a rank may wait for what is sent only later.
+    """
     spans = trace.spans
     inside = [s.end_s > start_s and s.start_s < end_s for s in spans]
-    for i, j in match(spans):
+    for i, j in () if halves else match(spans):
         inside[i] = inside[j] = inside[i] and inside[j]
     kept = (s for s, here in zip(spans, inside, strict=True) if here)
     return Trace((s._replace(start_s=max(s.start_s, start_s), end_s=min(s.end_s, end_s)) for s in kept), trace.ranks)

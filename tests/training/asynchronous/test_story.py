@@ -56,6 +56,17 @@ def story(**settings):
     return Story(Config(**CONFIG | settings), [4, 4], 4.0, 4, parts, Trace(spans, 3), [Stretch(10.0, 0.0)], three)
 
 
+def test_a_rank_that_waits_for_a_message_sent_later_has_waited():
+    """Rank 0 waits for rank 1, which computes beyond the end of what is kept: the last step of rank 2."""
+    times_s = [11.0, 19.0], [18.0, 26.0], [11.0, 12.0, 13.0, 14.0]
+    spans = [Span(0, "main", "compute", 10.0, 11.0), Span(1, "main", "compute", 10.0, 18.0)]
+    spans += [Span(0, "main", "recv", 11.0, 18.0, 8, 1), Span(1, "main", "send", 18.0, 18.0, 8, 0)]
+    spans += [Span(2, "main", "compute", t - 1, t) for t in times_s[2]]
+    parts = [(Doing(list(range(len(own))), own, [1.0] * len(own)), Costs([], 0, 0.0)) for own in times_s]
+    settings = {"method": "d-psgd", "trace_steps": 4}
+    assert replace(story(**settings), parts=parts, record=Trace(spans, 3)).waited_shares() == [0.75, 0.0, 0.0]
+
+
 MARKS = [(1, 5.0), (2, 4.5), (4, 4.0)]
 
 
