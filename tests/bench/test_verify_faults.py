@@ -88,7 +88,7 @@ def test_an_algorithm_of_ones_own_in_shared_memory_needs_no_options(verdicts):
 def test_a_deadlock_of_long_messages_alone_is_found(verdicts):
     found, _ = verdicts("all_reduce", like("all_reduce", "ring", send_then_receive, all_the_way_round))
     told = "✗ DeadlockError: deadlock: rank 0 waits for rank 1 waits for rank 2 waits for rank 0"
-    assert found["send_then_receive", 3] == f"{told} (length 1, float64, sum)"
+    assert found["send_then_receive", 3].startswith(f"{told} (length 1, float64, sum; {__file__}, line ")
 
 
 def test_memory_that_was_right_before_does_not_pass_for_a_result(verdicts):
@@ -120,9 +120,10 @@ def breaks(x, comm, op):
 def test_after_an_error_the_others_have_their_lines(verdicts):
     faulty = [like("all_reduce", "ring", run) for run in (breaks, too_long, ring)]
     found, code = verdicts("all_reduce", *faulty, ranks=(2, 3))
-    assert found["breaks", 3] == "✗ ValueError: three words long (length 2, int64, sum)"
+    where = f"{__file__}, line {breaks.__code__.co_firstlineno + 2}"
+    assert found["breaks", 3] == f"✗ ValueError: three words long (length 2, int64, sum; {where})"
     assert found["too_long", 3].startswith("✗ MessageMismatch: ")
-    assert found["too_long", 3].endswith(" (length 33, float32, max)")
+    assert f" (length 33, float32, max; {__file__}, line " in found["too_long", 3]
     assert [found[name, 2] for name in ("breaks", "too_long", "ring")] == ["✓"] * 3
     assert found["ring", 3] == "✓"
     assert code == 1
@@ -229,7 +230,7 @@ def test_under_mpirun_its_ranks_do_the_work_and_one_prints(own):
     code, out, err = started(*words)
     assert code != 0
     assert [line.split()[1] for line in out.splitlines()] == ["algorithm", "ring"]
-    assert "✗ ValueError: broken (length 23, float64, sum)" in err
+    assert f"✗ ValueError: broken (length 23, float64, sum; {own}, line " in err
     code, out, err = started(*words[:-3], "ring", "tree")
     assert (code, err) == (0, "")
     assert [line.split()[1] for line in out.splitlines()] == ["algorithm", "ring", "tree", "2"]
