@@ -28,8 +28,7 @@ class VirtualCommunicator(Communicator):
 
     Args:
         shared: the state of the run that all ranks share.
-        group: the members.
-        rank: this rank's index among them.
+        group, rank: the members, and this rank's index among them.
         recorder: where its spans go.
         stream_name: the stream that uses it.
     """
