@@ -75,8 +75,8 @@ def _is_module(name: str) -> bool:
     if PathFinder.find_spec(name, [str(Path.cwd())]) is not None:
         return True
     try:
-        return find_spec(name) is not None
-    except ValueError:  # __main__
+        return name != "__main__" and find_spec(name) is not None  # that one is this process's own program
+    except ValueError:  # an empty name
         return False
 
 
