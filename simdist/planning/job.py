@@ -10,7 +10,7 @@ from simdist.comm.mesh import full_sizes
 from simdist.errors import ArgumentError, require_kind
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.pipeline import Footprint, Schedule, joined
-from simdist.parallel.pipeline.copies import holders, shared
+from simdist.parallel.pipeline.copies import displaced, holders, shared
 from simdist.parallel.zero.unit import grouped, least_items, padded, uses
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members
@@ -110,6 +110,7 @@ class Job:
         self.anatomy: Anatomy = bench.anatomy(config, self.windows)
         self.pipelined = config.method == PIPELINE
         self.parts = [Part(layers, self.anatomy.of(layers)) for layers in self._layers_of_ranks()]
+        self._displaced = displaced([part.weights for part in self.parts])
 
     def group(self, *axes: str) -> Group:
         """The slowest group of ranks that differ only in these axes.
@@ -191,7 +192,7 @@ class Job:
         first, last = uses(layers)
         completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(layers)]
         found: list[Piece] = []
-        for group in grouped(completes, least):
+        for group in grouped(completes, least, self._displaced):
             room = padded(sum(weight.size for weight in group), len(self.holders.ranks), alignment)
             found.append(Piece(room, min(first[weight] for weight in group), max(last[weight] for weight in group)))
         return found

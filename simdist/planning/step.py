@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, inf
+from operator import add
 from typing import NamedTuple
 
 from simdist.cluster import Link
@@ -189,12 +190,15 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
         ends_s: by pipeline rank, the end of its passes.
     """
     at_s, line = list(ends_s), members(job.sizes, "pp")
+    reduced_s = [_reduced_s(job, part) for part in job.parts]
+    if not job.zero_stage:  # the order of `Pipeline.sum`
+        at_s, reduced_s = list(map(add, at_s, reduced_s)), [0.0] * len(at_s)
     for ranks, names in job.held_twice():
         group = job.group_of(tuple(line[rank] for rank in ranks), "pp")
         met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", job.weights_bytes(ranks[0], names))
         for rank in ranks:
             at_s[rank] = met_s
-    ready_s = max(at + _reduced_s(job, part) for at, part in zip(at_s, job.parts, strict=True))
+    ready_s: float = max(map(add, at_s, reduced_s))
     if job.recipe.precision.scaled:  # the check that they are finite
         held = max(job.own(part) for part in job.parts) * job.itemsize
         ready_s += job.memory_s(held) + job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1)

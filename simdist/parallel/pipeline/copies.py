@@ -3,18 +3,19 @@
     tied table     the embedding on the first stage and the logits on the last share it
     two ways       under `bidirectional` every stage is on two ranks, each with half of the micro-batches
 
-Copies start equal, and each rank updates its own with the sum of all gradients. Those of two ways stay equal; a tied
-table up to rounding, because it has another place in the vector of each stage, and three or more ranks of dp may then
-add up its gradients in another order.
+Copies start equal and stay equal, because each rank updates its own with the sum of all gradients, to the last bit. But
+which ranks of dp add up an item first depends on its place in the vector that they reduce, and a tied table has another
+place in that of each stage: see `Pipeline.sum`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 from simdist.comm import Communicator
 from simdist.nn import Parameter
 from simdist.parallel.spread import add_up
 
-__all__ = ["Copies", "holders", "shared"]
+__all__ = ["Copies", "displaced", "holders", "shared"]
 
 
 def holders(parameters: Sequence[Iterable[str]]) -> dict[str, tuple[int, ...]]:
@@ -38,6 +39,13 @@ def shared(held: Mapping[str, tuple[int, ...]]) -> list[tuple[tuple[int, ...], l
     return [(ranks, [name for name, found in held.items() if found == ranks]) for ranks in groups]
 
 
+def displaced(parameters: Sequence[Iterable[str]]) -> frozenset[str]:
+    """The copies that have another place in the vector of another rank, given each rank's parameters in order."""
+    orders = [list(names) for names in parameters]
+    found = [names for ranks, names in shared(holders(orders)) if any(orders[r] != orders[ranks[0]] for r in ranks)]
+    return frozenset(chain.from_iterable(found))
+
+
 class Copies:
     """The copies that this rank holds. Where no parameter is on two ranks, nothing is sent.
 
@@ -48,12 +56,14 @@ class Copies:
 
     Attributes:
         counted: the names of the parameters that this rank counts in a norm; each is counted on one rank.
+        displaced: those that have another place on another rank.
 
     Cost of a sum per rank: an all-reduce for each group of ranks that share copies.
     """
 
     def __init__(self, parameters: Sequence[Sequence[str]], own: Sequence[Parameter], comm: Communicator) -> None:
         held = holders(parameters)
+        self.displaced = displaced(parameters)
         self.counted = frozenset(name for name, ranks in held.items() if ranks[0] == comm.rank)
         mine = {p.name: p for p in own}
         self._groups: list[tuple[Communicator, list[Parameter]]] = []

@@ -85,7 +85,8 @@ class Pipeline(Method):
         given = (self.model, mesh.dp, recipe, seed)
         self.data: DataParallel | ZeRO
         if zero_stage:
-            self.data = ZeRO(*given, zero_stage, shards=shards, spread=self.spread, memory=memory)
+            apart = self.share.copies.displaced
+            self.data = ZeRO(*given, zero_stage, shards=shards, spread=self.spread, memory=memory, apart=apart)
         else:
             self.data = DataParallel(*given, spread=self.spread, memory=memory)
         self.update = self.data.update
@@ -117,9 +118,21 @@ class Pipeline(Method):
             return 0.0
         batch, self._batch = self._batch, []
         total = self._passes.train(batch)
-        self.share.copies.sum()
-        self.data.reduce()
+        self.sum()
         return total
+
+    def sum(self) -> None:
+        """Sum the gradients of copies over pp, and all gradients over dp.
+
+        Copies come last, since the sums over dp are the same on all ranks of it. With ZeRO each rank would then have
+        but a chunk of those: there copies come first, and what is displaced is a unit of its own, cut alike everywhere.
+        """
+        if isinstance(self.data, ZeRO):
+            self.share.copies.sum()
+            self.data.reduce()
+        else:
+            self.data.reduce()
+            self.share.copies.sum()
 
     def step(self, learning_rate: float) -> bool:
         """See Method."""

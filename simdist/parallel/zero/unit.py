@@ -1,6 +1,6 @@
 """Unit: parameters that are gathered, reduced and cut as one; and a model cut into units."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -53,17 +53,20 @@ class Units(list[Unit]):
             Units end where layers end.
         alignment: chunks begin at multiples of this in their unit, which is padded so that they are equally long. At
             1 there is no padding, and lengths may differ by one.
+        apart: the names of parameters that are a unit each.
 
     Attributes:
         of: parameter -> the number of its unit.
         holding: the stretches of the model's vector that the rank holds.
     """
 
-    def __init__(self, model: Model, ranks: int, rank: int, least: int = 1, alignment: int = 1) -> None:
+    def __init__(
+        self, model: Model, ranks: int, rank: int, least: int = 1, alignment: int = 1, apart: Collection[str] = ()
+    ) -> None:
         super().__init__()
         first, last = uses(layer.parameters for layer in model.layers.layers)
         self.of: dict[Parameter, int] = {}
-        for group in grouped(model.layers.completes, least):
+        for group in grouped(model.layers.completes, least, apart):
             self.of |= dict.fromkeys(group, len(self))
             parameters, start = Parameters(group), model.parameters.spans[group[0].name].start
             room = padded(parameters.size, ranks, alignment)
@@ -86,7 +89,11 @@ def padded(items: int, ranks: int, alignment: int) -> int:
 
 
 class _Sized(Protocol):
-    """Anything with a number of items."""
+    """Anything with a name and a number of items."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
 
     @property
     def size(self) -> int:
@@ -97,23 +104,26 @@ _P = TypeVar("_P", bound=_Sized)
 _H = TypeVar("_H", bound=Hashable)
 
 
-def grouped(layers: Iterable[Sequence[_P]], least: int) -> list[list[_P]]:
+def grouped(layers: Iterable[Sequence[_P]], least: int, apart: Collection[str] = ()) -> list[list[_P]]:
     """Parameters of neighbouring layers, grouped from the last layer to the first until a group has enough items.
 
     Args:
         layers: for each, the parameters that no earlier layer has.
-        least: the least items of a group; the first may have fewer.
+        least: the least items of a group; the first may have fewer, and those around what is apart.
+        apart: the names of those that are a group each.
     """
     groups: list[list[_P]] = []
-    group: list[_P] = []
+    group: list[_P] = []  # the last parameter first
     for own in reversed(list(layers)):
-        group = [*own, *group]
-        if group and sum(p.size for p in group) >= least:
+        for parameter in reversed(own):
+            group.append(parameter)
+            if parameter.name in apart:
+                groups += [group[:-1], group[-1:]]
+                group = []
+        if sum(p.size for p in group) >= least:
             groups.append(group)
             group = []
-    if group:
-        groups.append(group)
-    return groups[::-1]
+    return [each[::-1] for each in reversed([*groups, group]) if each]
 
 
 def uses(layers: Iterable[Sequence[_H]]) -> tuple[dict[_H, int], dict[_H, int]]:

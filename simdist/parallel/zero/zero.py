@@ -1,6 +1,6 @@
 """ZeRO: data parallelism without redundant copies of optimizer state, gradients or weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -65,6 +65,7 @@ class ZeRO(Method):
         shards: the number of shards of each model, on as many neighbouring ranks; all these groups have the same model.
             0 for one group of all ranks. See `Sharing`.
         memory: makes the vectors that peers may reach; by default `empty` of the ranks that share a model.
+        apart: as of `Units`.
 
     Attributes:
         units: how the model is split.
@@ -95,6 +96,7 @@ class ZeRO(Method):
         shards: int = 0,
         spread: Spread | None = None,
         memory: Allocate | None = None,
+        apart: Collection[str] = (),
     ) -> None:
         super().__init__(model, comm, recipe, spread)
         if zero_stage not in (1, 2, 3) or bucket_bytes < 1:
@@ -106,10 +108,9 @@ class ZeRO(Method):
         self.offload.check(zero_stage)
         comm.agree(f"ZeRO of stage {zero_stage} from seed {seed} in {shards or comm.size} shards")
         self.sharing = Sharing.of(comm, shards)
-        holders = self.sharing.holders
-        dtype = recipe.precision.dtype
+        holders, dtype = self.sharing.holders, recipe.precision.dtype
         least = least_items(zero_stage, bucket_bytes, dtype.itemsize)
-        self.units = Units(model, holders.size, holders.rank, least, recipe.alignment)
+        self.units = Units(model, holders.size, holders.rank, least, recipe.alignment, apart)
         self._memory = memory or holders.empty
         side = comm.stream("communication")
         side_sharing: Sharing = side.start(Sharing.of, side.comm, shards).wait()  # with separate messages

@@ -21,9 +21,10 @@ from pipeline_training import (
 import simdist as sd
 from simdist.arrays import on_host
 from simdist.cluster import preset
+from simdist.comm import Mesh
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import ArgumentError, CollectiveMismatch
-from simdist.nn import Embedding, Layer, Linear, Model, Noise, Sequence, auxiliary
+from simdist.nn import Embedding, Layer, Linear, Model, Noise, Sequence, Shape, auxiliary, gpt
 from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.pipeline import Pipeline, Schedule, parse, schedule, validate
 from simdist.parallel.pipeline.passes import forwards
@@ -249,6 +250,27 @@ def test_copies_of_a_parameter_stay_the_same_bits(spmd, name):
                 np.testing.assert_array_equal(one[key], other[key])
                 shared += 1
     assert shared == (1 if name == "1f1b" else len(serial("gpt", 3)[1]))
+
+
+def copies_of_three(comm, zero_stage):
+    """Three ranks of dp: which two of them a ring adds up first depends on the chunk."""
+    model = gpt(Shape(layers=2, width=128, heads=2, context=5))
+    recipe = Recipe(precision=precision("float32"))
+    method = Pipeline(model, Mesh(comm, pp=2, dp=3), recipe, 1, schedule("1f1b", 2, 2), zero_stage=zero_stage)
+    for step in range(2):
+        for i in range(2):
+            own = windows("gpt", 6, step)[SIZE * (2 * method.mesh.dp.rank + i) :][:SIZE]
+            method.backward(own, SCALE, last=i == 1)
+        method.step(0.1)
+    return next(p.data.copy() for p in method.model.parameters if p.name == "embedding.tokens")
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1])
+def test_a_tied_table_has_the_same_bits_wherever_it_stands(zero_stage):
+    apart = preset("h100").with_(name="apart", devices_per_node=1)  # on one node all chunks are added up in one order
+    first, *others = sd.run(copies_of_three, 6, args=(zero_stage,), cluster=apart).results
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
 # -- loss, logits, state --------------------------------------------------------------------------------

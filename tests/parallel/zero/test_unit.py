@@ -31,6 +31,18 @@ def test_units_end_where_layers_do():
     assert [unit.start for unit in Units(model, 4, 0, least=1 << 30)] == [0]
 
 
+def test_what_is_apart_is_a_unit_each():
+    model = gpt(Shape(layers=3, width=8, heads=2, context=6))
+    for least in (1, 1 << 30):
+        units = Units(model, 4, 0, least, apart=["block1.hidden.w", "embedding.tokens"])
+        names = [[p.name for p in unit.parameters] for unit in units]
+        assert [name for unit in names for name in unit] == [p.name for p in model.parameters]
+        assert ["block1.hidden.w"] in names
+        assert ["embedding.tokens"] in names
+        assert len(names) == (8 if least == 1 else 4)
+        assert [unit.start for unit in units] == [model.parameters.spans[unit[0]].start for unit in names]
+
+
 def test_a_unit_knows_the_layers_that_use_it():
     tied, apart = (gpt(Shape(layers=2, width=8, heads=2, context=6, tied=tied)) for tied in (True, False))
     assert [(unit.first, unit.last) for unit in Units(tied, 2, 0)] == [(0, 3), (1, 1), (2, 2), (3, 3)]
