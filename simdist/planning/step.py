@@ -191,7 +191,7 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
     """
     at_s, line = list(ends_s), members(job.sizes, "pp")
     reduced_s = [_reduced_s(job, part) for part in job.parts]
-    if not job.zero_stage:  # the order of `Pipeline.sum`
+    if not job.zero_stage:  # the order of `Pipeline.reduce`
         at_s, reduced_s = list(map(add, at_s, reduced_s)), [0.0] * len(at_s)
     for ranks, names in job.held_twice():
         group = job.group_of(tuple(line[rank] for rank in ranks), "pp")

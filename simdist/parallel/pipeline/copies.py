@@ -5,7 +5,7 @@
 
 Copies start equal and stay equal, because each rank updates its own with the sum of all gradients, to the last bit. But
 which ranks of dp add up an item first depends on its place in the vector that they reduce, and a tied table has another
-place in that of each stage: see `Pipeline.sum`.
+place in that of each stage: see `Pipeline.reduce`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

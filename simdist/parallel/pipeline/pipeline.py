@@ -118,10 +118,10 @@ class Pipeline(Method):
             return 0.0
         batch, self._batch = self._batch, []
         total = self._passes.train(batch)
-        self.sum()
+        self.reduce()
         return total
 
-    def sum(self) -> None:
+    def reduce(self) -> None:
         """Sum the gradients of copies over pp, and all gradients over dp.
 
         Copies come last, since the sums over dp are the same on all ranks of it. With ZeRO each rank would then have
