@@ -55,6 +55,8 @@ IN_PLACE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
 """Operations that change nothing on a single rank: no algorithm needs to run, or to take memory, for that."""
 _RETURNED = ("scatter", "gather")
 """Operations whose algorithms return their result."""
+_NOT_SHOWN = (*_RETURNED, "barrier")
+"""Operations for which at most one rank has the whole array: `auto` has nothing to look for in shared memory."""
 
 
 def _nothing(*_: Any) -> None:
@@ -95,6 +97,8 @@ def _way(
     if path == "ipc" and "direct" in algorithms(operation):  # measurements on the host do not apply
         return by(find(operation, "direct"))
     shared, own = choose(operation, comm, num_bytes, by_messages=apart)
+    if operation in _NOT_SHOWN:
+        return by(own)
     return by(shared) if shared is own else by(shared, by(own))
 
 

@@ -524,6 +524,26 @@ def test_an_array_that_was_shown_in_vain_is_not_taken_for_the_next(spmd):
     assert [list(map(int, found)) for found in spmd(program, 3)] == [[111] * 4] * 3
 
 
+@pytest.mark.one_node
+def test_auto_looks_for_no_array_in_shared_memory_where_only_one_rank_has_the_whole(spmd):
+    """By a table that says: one way if all arrays lie in memory that the ranks share, and another if not."""
+    pick = Pick(1, "linear", "binomial")
+    table = Tuned({("scatter", 3): (pick,), ("gather", 3): (pick,)})
+
+    def program(comm):
+        cluster, comm.cluster = comm.cluster, comm.cluster.with_(tuned=table)
+        comm.attached.clear()
+        first = len(comm.recorder.rows)
+        full = gather(scatter(np.arange(7), comm), comm)
+        names = [span.name for span in comm.recorder.spans()[first:] if span.name.startswith(("scatter", "gather"))]
+        comm.cluster = cluster
+        comm.attached.clear()
+        return names, None if full is None else full.tolist()
+
+    names = ["scatter binomial", "gather binomial"]
+    assert spmd(program, 3) == [(names, list(range(7))), (names, None), (names, None)]
+
+
 def test_all_to_all_into_an_array_of_ones_own(spmd):
     def program(comm):
         x, y = np.full((comm.size, 4), comm.rank), np.zeros((comm.size, 4), int)
