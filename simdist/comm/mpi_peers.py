@@ -224,7 +224,7 @@ class MpiPeers(Peers):
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers."""
-        self._room = room = 1 - self._room
+        room = 1 - self._room
         key = parts[0].dtype, self._on_device(parts[0])
         rooms = self._rooms.get(key) or self._furnish(*key)
         copies = rooms[room]
@@ -236,6 +236,7 @@ class MpiPeers(Peers):
             mine[at:end] = part
             at = end
         self._come(0)
+        self._room = room  # only now: where the ranks say different things, not all of them may have posted
         return copies
 
     def _furnish(self, dtype: Any, on_device: bool) -> tuple[list[Array], list[Array]]:

@@ -172,6 +172,19 @@ def test_ranks_that_say_different_things_all_hear_of_it_and_go_on(spmd):
 
 @pytest.mark.one_node
 @pytest.mark.mpi
+def test_who_posted_in_a_dispute_and_who_did_not_use_the_same_room_next(spmd):
+    def program(comm):
+        peers = comm.shadow.peers()
+        comm.agree("that" if comm.rank else "this", later=True)
+        with pytest.raises(CollectiveMismatch):
+            peers.meet() if comm.rank else peers.post(np.array([7]))
+        return [int(copy[0]) for copy in peers.post(np.array([comm.rank]))]
+
+    assert spmd(program, 3) == [[0, 1, 2]] * 3
+
+
+@pytest.mark.one_node
+@pytest.mark.mpi
 def test_what_was_agreed_before_is_not_said_again(spmd):
     def program(comm):
         peers = comm.shadow.peers()
