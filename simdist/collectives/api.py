@@ -99,7 +99,7 @@ def all_gather(
     check_communicator(comm, shard)
     mine = flat(shard, comm, writable=False)
     if out is None:
-        lengths = [int(note) for note in comm.exchange(str(len(mine)))] if comm.size > 1 else [len(mine)]
+        lengths = _lengths("all_gather", mine, comm)
         full, chunks = np.empty_like(mine, shape=(sum(lengths),)), tuple(_consecutive(lengths))
     else:
         full = flat(out, comm)
@@ -207,9 +207,9 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
     """
     check_communicator(comm, x)
     root = root_of(comm, root)
-    comm.agree(f"scatter from root {root}")
     items = flat(x, comm, writable=False) if comm.rank == root else np.empty(0, np.uint8)
-    kind, length, dtype = comm.exchange(f"{kind_of(items)} {len(items)} {items.dtype.name}")[root].split()
+    note = f"{kind_of(items)} {len(items)} {items.dtype.name}"
+    kind, length, dtype = comm.exchange(note, f"scatter from root {root}")[root].split()
     if comm.rank != root:
         items = empty(kind, 0, dtype)
     chunks = list(partition(int(length), comm.size))
@@ -240,7 +240,7 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
     check_communicator(comm, shard)
     root = root_of(comm, root)
     mine = flat(shard, comm, writable=False)
-    chunks = _consecutive([int(note) for note in comm.exchange(str(len(mine)))])
+    chunks = _consecutive(_lengths("gather", mine, comm))
     length = chunks[-1].stop
     whole = phantom(length, mine.dtype)
     told = whole.dtype, whole.shape, ("root", root)
@@ -259,6 +259,13 @@ def barrier(comm: Communicator, algorithm: str = "auto") -> None:
     """
     check_communicator(comm)
     perform("barrier", algorithm, {}, comm, phantom(0), (), lambda run, shadow: run(shadow))
+
+
+def _lengths(operation: str, mine: Array, comm: Communicator) -> list[int]:
+    """The length of each rank's array."""
+    if comm.size == 1:
+        return [len(mine)]
+    return [int(note) for note in comm.exchange(str(len(mine)), f"{operation}, the lengths of its shards")]
 
 
 def _consecutive(lengths: Sequence[int]) -> list[slice]:

@@ -148,9 +148,9 @@ class Watched(Communicator):
         """See Communicator."""
         self._comm.agree(what, later)
 
-    def exchange(self, note: str) -> list[str]:
+    def exchange(self, note: str, what: str = "an exchange of notes") -> list[str]:
         """See Communicator."""
-        return self._comm.exchange(note)
+        return self._comm.exchange(note, what)
 
     def clock(self) -> float:
         """See Communicator."""

@@ -171,8 +171,15 @@ class Communicator(Checks):
         """
 
     @abstractmethod
-    def exchange(self, note: str) -> list[str]:
-        """All-gather a note of at most NOTE_BYTES bytes; for sizes and set-up, so not on the record."""
+    def exchange(self, note: str, what: str = "an exchange of notes") -> list[str]:
+        """All-gather a note of at most NOTE_BYTES bytes; for sizes and set-up, so not on the record.
+
+        Args:
+            what: what the notes are for, which all ranks must say alike.
+
+        Raises:
+            CollectiveMismatch: as of `agree`.
+        """
 
     # -- the death of other ranks ---------------------------------------------------------------------
 

@@ -118,10 +118,10 @@ class MpiCommunicator(MpiMessages):
                 with self._together(what):
                     pass
 
-    def exchange(self, note: str) -> list[str]:
+    def exchange(self, note: str, what: str = "an exchange of notes") -> list[str]:
         """See Communicator."""
         data = self.check_note(note)
-        with self._together("an exchange of notes"):
+        with self._together(what):
             return self._group.notes(data)
 
     @contextmanager

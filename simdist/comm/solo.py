@@ -162,7 +162,7 @@ class SoloCommunicator(Communicator):
     def agree(self, what: str, later: bool = False) -> None:
         """Does nothing: there is no other rank to disagree."""
 
-    def exchange(self, note: str) -> list[str]:
+    def exchange(self, note: str, what: str = "an exchange of notes") -> list[str]:
         """See Communicator."""
         self.check_note(note)
         return [note]

@@ -434,6 +434,8 @@ DISAGREEMENTS = {
     "all_gather or all_reduce": lambda comm: (all_gather if comm.rank else all_reduce)(np.zeros(4), comm),
     "gather or scatter": lambda comm: (gather if comm.rank else scatter)(np.zeros(4), comm),
     "all_gather or split": lambda comm: all_gather(np.zeros(4), comm) if comm.rank else comm.split(0),
+    "all_gather or notes": lambda comm: all_gather(np.zeros(4), comm) if comm.rank else comm.exchange("a note"),
+    "gather or notes": lambda comm: gather(np.zeros(4), comm) if comm.rank else comm.exchange("a note"),
     "gathered dtype": lambda comm: all_gather(np.zeros(4, np.float32 if comm.rank else np.float64), comm, "ring"),
 }
 

@@ -237,10 +237,10 @@ class VirtualCommunicator(Communicator):
             self.check_caller(what, self.scheduler.running.stream)
             self.group.agree(self._count("agree"), self.rank, what)
 
-    def exchange(self, note: str) -> list[str]:
+    def exchange(self, note: str, what: str = "an exchange of notes") -> list[str]:
         """See Communicator. Takes no time, but all ranks leave it at the time of the last to come."""
         self.check_note(note)
-        self.agree("an exchange of notes")
+        self.agree(what)
         notes = self.group.meet("set-up call", self._count("exchange"), self.rank, note, self.doing)
         return notes.copy()  # each rank has its own
 
