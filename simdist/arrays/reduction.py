@@ -49,7 +49,7 @@ class Reduction:
             x[...] = y  # no numbers: only checks that y fits
         elif x.dtype in short:
             self.combine(x, y, x)
-        elif size == 1:  # in place NumPy is three times slower here: it checks whether x and x overlap
+        elif size == 1 and self.known:  # in place NumPy is three times slower: it checks whether x and x overlap
             x[...] = self.ufunc(x, y)
         else:
             self.ufunc(x, y, out=x)

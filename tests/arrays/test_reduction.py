@@ -104,6 +104,13 @@ def test_takes_one_made_of_a_function(algorithm, dtype):
     assert all((x == rows[p - 1]).all() for x in sd.run(program, p).results)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_one_whose_result_does_not_fit_the_dtype_raises_at_any_size(size):
+    x = np.full(size, 2)
+    with pytest.raises(TypeError, match="Cannot cast ufunc 'hypot' output"):
+        Reduction("hypot", np.hypot).fold(x, x.copy())
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
         UnknownNameError, match=r"unknown op 'summ'; did you mean 'sum'\?.* land, lor, max, min, prod, sum"
