@@ -77,8 +77,9 @@ def _flights(spans: Sequence[Span]) -> dict[int, tuple[int, int]]:
     """For each message its lane among those in flight at the same time, and the number of lanes in its row."""
     rows: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     for i, s in enumerate(spans):
-        if s.name in MESSAGES:
-            rows[s.rank, s.stream, s.name].append(i)
+        what = kind(s.name)  # a name may say more, as "send gradients" does
+        if what in MESSAGES:
+            rows[s.rank, s.stream, what].append(i)
     found: dict[int, tuple[int, int]] = {}
     for indices in rows.values():
         lanes, in_order = Lanes(), sorted(indices, key=lambda i: (spans[i].start_s, spans[i].end_s))
