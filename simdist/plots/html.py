@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
 from matplotlib.colors import to_hex
 
 from simdist.arrays import CATEGORIES
@@ -89,7 +90,7 @@ def timeline_page(
     page = Template(_read("timeline.html")).substitute(
         title=escape(text),
         ink=style.INK,
-        data=_inert(json.dumps(_content(view), separators=(",", ":"), allow_nan=False)),
+        data=_inert(json.dumps(_content(view), separators=(",", ":"), allow_nan=False, default=np.generic.item)),
         program="\n".join(map(_read, _PROGRAM)),
     )
     return Page(page, height=min(720, 150 + 40 * len(view.rows) + 56 * len(memories)))

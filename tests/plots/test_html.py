@@ -173,6 +173,17 @@ def test_a_part_of_the_ranks_and_of_the_time(run):
     assert set(data["memory"]) <= {"0", "2"}
 
 
+def test_numbers_of_numpy_are_numbers():
+    def program(comm):
+        x = np.ones(3)
+        (comm.send if comm.rank == 0 else comm.recv)(x, np.int64(1 - comm.rank), tag=np.int64(7))
+
+    trace = sd.run(program, 2).trace
+    data = content(timeline_page(trace, ranks=np.arange(2), start_s=np.float32(0)))
+    assert spans_of(data) == trace.spans
+    assert (data["start_s"], [row["rank"] for row in data["rows"]]) == (0.0, [0, 1])
+
+
 def test_all_of_many_ranks():
     spans = [Span(rank, "main", "compute", 0.0, 1.0) for rank in range(100)]
     assert len(content(timeline_page(Trace(spans, 100)))["rows"]) == 100
