@@ -249,7 +249,7 @@ def series(i: int) -> dict[str, Any]:
 def unit_of_time(seconds: float) -> tuple[float, str]:
     """The best unit for times of this size: its length in seconds, and its sign."""
     for length, sign in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= length:
+        if abs(seconds) >= length:
             return length, sign
     return 1e-9, "ns"
 

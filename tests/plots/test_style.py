@@ -113,6 +113,7 @@ def test_sizes(num_bytes, text):
         (1, "1 s"),
         (90, "90 s"),
         (1234, "1230 s"),
+        (-5, "-5 s"),
     ],
 )
 def test_times(seconds, text):
