@@ -52,7 +52,7 @@ def memory(
         raise ArgumentError(f"no memory was recorded in this time, of {counted(len(moments), 'moment')} in all")
     peak = max(shown, key=lambda m: m.total)
     first_s = shown[0].time_s
-    last_s = max(shown[-1].time_s if end_s is None else end_s, first_s + 1e-9)
+    last_s = max(shown[-1].time_s if end_s is None or end_s == inf else end_s, first_s + 1e-9)
     drawn, note = _thinned(shown, last_s)
     used = [i for i in range(len(CATEGORIES)) if any(m.live[i] for m in shown)]
     length_s, second = style.unit_of_time(last_s - first_s)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from simdist.errors import ArgumentError, require_kind
 from simdist.plots import style
@@ -58,8 +59,8 @@ class View:
         if not times:
             raise ArgumentError("this trace has no spans to draw")
         first_s, last_s = min(times)[0], max(end for _, end in times)
-        start_s = first_s if start_s is None else start_s
-        if end_s is None:
+        start_s = first_s if start_s is None or start_s == -inf else start_s
+        if end_s is None or end_s == inf:
             end_s = max(last_s, start_s + 1e-9)
         if not first_s <= end_s > start_s <= last_s:
             asked = f"{start_s:.6g} s" + (f" to {end_s:.6g} s" if end_s > start_s + 1e-9 else " on")

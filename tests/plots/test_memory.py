@@ -1,5 +1,7 @@
 """Memory over time."""
 
+from math import inf
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,12 @@ def test_a_time_in_which_nothing_changes_shows_what_is_alive(draw):
     picture = draw(memory, STEPS, start_s=2.25, end_s=2.75)
     assert picture.title.startswith("Memory peaks at 950 B in block0.qkv")
     assert picture.axes[0].get_xlim() == (0, 500)  # milliseconds
+
+
+def test_without_limits_of_time_everything_is_drawn(draw):
+    whole, unlimited = draw(memory, STEPS), draw(memory, STEPS, start_s=-inf, end_s=inf)
+    assert unlimited.axes[0].get_xlim() == whole.axes[0].get_xlim()
+    assert unlimited.title == whole.title
 
 
 def test_very_many_moments_keep_the_peak(draw):

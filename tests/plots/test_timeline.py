@@ -171,6 +171,12 @@ def test_names_from_a_file_are_not_taken_as_formulas(draw):
     assert r"$\frac$" in words
 
 
+def test_what_only_begins_like_a_message_is_drawn_as_one(draw):
+    spans = [span("send gradients", 0, 4), span("recv", 5, 9, peer=0)]
+    (ax,) = draw(timeline, Trace(spans, 1)).axes
+    assert len(boxes(ax, "send")) == len(boxes(ax, "recv")) == 1
+
+
 def test_what_is_moved_lies_below_the_strip_in_a_colour_of_its_own(draw):
     spans = [span("all_reduce direct", 0, 10), span("move", 4, 8)]
     picture = draw(timeline, Trace(spans, 1))
@@ -274,6 +280,10 @@ def test_too_many_spans_become_shares_and_it_says_so(draw):
 
 def test_a_run_that_took_no_time(draw):
     assert draw(timeline, Trace([span("compute", 0, 0)], 1)).title.startswith("1 rank")
+
+
+def test_without_limits_of_time_everything_is_shown(run):
+    assert timeline(run, start_s=-np.inf, end_s=np.inf).get_suptitle() == timeline(run).get_suptitle()
 
 
 def test_trace_plot_is_the_timeline(run):
