@@ -56,7 +56,7 @@ def _work(trace: Trace) -> _Work:
     """The recorded work of each rank; empty unless every rank has some."""
     work: dict[int, dict[int, float]] = {}
     for span in trace:
-        if span.name in _SPANS:
+        if span.name in _SPANS and span.detail.startswith("block "):
             owner = int(span.detail.removeprefix("block "))
             own = work.setdefault(span.rank, {})
             own[owner] = own.get(owner, 0.0) + span.end_s - span.start_s

@@ -63,9 +63,18 @@ def test_many_ranks(draw):
 FORGED = Trace([Span(0, "main", "forward attention", 0.0, 1.0, detail="block 0")], 10**9)
 
 
+OWN = sd.run(lambda comm: comm.compute(1.0, name="forward attention"), 2).trace
+
+
 @pytest.mark.parametrize(
     "runs",
-    [{}, {"empty": Trace([], 2)}, {"other": sd.run(lambda comm: comm.barrier(), 2).trace}, {"of too many": FORGED}],
+    [
+        {},
+        {"empty": Trace([], 2)},
+        {"own": OWN},
+        {"other": sd.run(lambda comm: comm.barrier(), 2).trace},
+        {"of too many": FORGED},
+    ],
 )
 def test_nothing_to_draw(runs):
     what = f"in the record of {next(iter(runs))} not every rank has worked on keys" if runs else "nothing to draw"
