@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays.phantom import Phantom
+from simdist.arrays.phantom import Phantom, phantom
 from simdist.errors import WorldUnavailable, unknown_name
 
 __all__ = ["address", "device_library", "empty", "kind_of", "moved", "on_host", "owner"]
@@ -43,7 +43,7 @@ def device_library() -> Any:
 _KINDS: dict[str, Callable[[Any, Any], Any]] = {
     "numpy": np.empty,
     "cupy": lambda shape, dtype: device_library().empty(shape, dtype),
-    "phantom": Phantom,
+    "phantom": phantom,
 }
 
 

@@ -1,7 +1,9 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
-from simdist.arrays import Phantom, phantom, reduction
+from simdist.arrays import Phantom, empty, phantom, reduction
 from simdist.errors import ArrayError
 
 
@@ -113,6 +115,12 @@ def test_has_no_more_items_than_numpy_counts():
     assert phantom((1 << 62, 1)).reshape(-1).shape == (1 << 62,)
     with pytest.raises(ArrayError, match=r"\(4294967296, 4294967296\) has 1.84e\+19 items; needs at most 9.22e\+18"):
         phantom((1 << 32, 1 << 32))
+
+
+@pytest.mark.parametrize("make", [phantom, partial(empty, "phantom")])
+def test_counts_its_items_beyond_what_numpys_integers_hold(make):
+    x = make((np.int32(1 << 20), np.int32(1 << 20)), np.float32)
+    assert (x.size, x.nbytes) == (1 << 40, 1 << 42)
 
 
 def test_joins_only_what_fits_as_numpy_does():
