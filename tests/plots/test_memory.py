@@ -101,3 +101,5 @@ def test_nothing_to_draw():
     for nothing in ([], moments((0, (0,) * 6, "")), STEPS):
         with pytest.raises(ArgumentError, match="no memory was recorded"):
             memory(nothing, start_s=9)
+    with pytest.raises(ArgumentError, match="no memory was recorded in this time"):
+        memory(STEPS, start_s=3, end_s=2)
