@@ -82,7 +82,7 @@ def _finding(by_step: Mapping[str, Array], by_time: Mapping[str, Array]) -> str:
     steps = {name: line[np.argmax(line[:, 2] <= level), 0] for name, line in by_step.items()}
     times = {name: line[np.argmax(line[:, 2] <= level), 1] for name, line in by_time.items()}
     fast, few = min(times, key=lambda name: times[name]), min(steps, key=lambda name: steps[name])
-    slow = max(times, key=lambda name: times[name])
+    slow = max(reversed(times), key=lambda name: times[name])
     return (
         f"A loss of {level:.3g}: {fast} is there first, after {style.seconds(times[fast])}, {slow} last, after "
         f"{style.seconds(times[slow])}; {few} in the fewest steps, {steps[few]:.0f}"

@@ -35,6 +35,11 @@ def test_who_comes_first_to_what_all_come_to(draw):
     )
 
 
+def test_of_equals_one_is_first_and_another_last(draw):
+    title = draw(loss_race, {name: [Point(1, 2.0, 1.0)] for name in ("one", "other")}).title
+    assert title.startswith("A loss of 1: one is there first, after 2 s, other last, after 2 s")
+
+
 def test_many_losses_are_means_of_neighbours(draw):
     losses = [Point(step, float(step), float(step % 2)) for step in range(400)]
     (line, *_), _ = (ax.lines for ax in draw(loss_race, {"one": losses}).axes)
