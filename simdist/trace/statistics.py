@@ -94,16 +94,16 @@ def statistics(spans: Sequence[Span], ranks: int) -> list[RankStatistics]:
     for (rank, stream), activity in activities(spans).items():
         streams[rank][stream] = activity
     sums: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0, 0.0, 0])
-    for s in spans:
-        if kind(s.name) != "state":
-            total = sums[s.rank, s.name]
-            total[0] += 1
-            total[1] += s.seconds
-            total[2] += s.bytes
+    spent = [s for s in spans if kind(s.name) != "state"]
+    for s in spent:
+        total = sums[s.rank, s.name]
+        total[0] += 1
+        total[1] += s.seconds
+        total[2] += s.bytes
     operations: dict[int, dict[str, Total]] = defaultdict(dict)
     for (rank, name), (count, seconds, num_bytes) in sums.items():
         operations[rank][name] = Total(int(count), seconds, int(num_bytes))
-    elapsed_s = max((s.end_s for s in spans), default=0.0) - min((s.start_s for s in spans), default=0.0)
+    elapsed_s = max((s.end_s for s in spent), default=0.0) - min((s.start_s for s in spent), default=0.0)
     return [RankStatistics(r, elapsed_s, shares(streams[r]), operations[r]) for r in range(ranks)]
 
 

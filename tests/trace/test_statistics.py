@@ -152,8 +152,9 @@ def test_clocks_that_disagree_do_not_make_a_receive_longer():
     assert (first.communicating_s, first.waiting_s) == (2, 2)
 
 
-def test_states_count_for_nothing():
-    (s,) = of(span("compute", 0, 2), span("state", 1, 1, stream="states"))
+@pytest.mark.parametrize("moment", [-1, 1, 5])
+def test_states_count_for_nothing(moment):
+    (s,) = of(span("compute", 0, 2), span("state", moment, moment, stream="states"))
     assert (s.elapsed_s, s.computing_s) == (2, 2)
     assert list(s.operations) == ["compute"]
 
