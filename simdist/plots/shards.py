@@ -44,7 +44,7 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
 
     Parts that all ranks hold are grey. Of many blocks, those that are split alike are drawn once. A parameter of more
     axes is drawn as several matrices side by side: two for a gated map, and one for each expert of a mixture. Sides are
-    to scale within the limits of what can be drawn.
+    to scale within the limits of what can be drawn; empty parameters are left out.
 
     Args:
         held: for each rank, by name, the place of its part of a parameter in the whole one: for an actual
@@ -56,7 +56,7 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
     Raises:
         ArgumentError: there is no rank, or no parameter.
     """
-    names = list(dict.fromkeys(name for own in held for name in own))
+    names = list(dict.fromkeys(name for own in held for name, place in own.items() if math.prod(place.shape)))
     if not names:
         raise ArgumentError(f"no parameters on {counted(len(held), 'rank')}: nothing to draw")
     owners = {name: _owners(held, name) for name in names}
@@ -100,12 +100,17 @@ def _in_order(of_axes: Sequence[_T], shape: Sequence[int]) -> tuple[_T, ...]:
     return tuple(of_axes[axis] for axis in axes)
 
 
+def _of_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The lengths of the axes in the order of drawing: a vector is a row, and a single number a matrix of one."""
+    return (1,) * (2 - len(shape)) + _in_order(shape, shape)
+
+
 def _unlike(owners: _Owners) -> tuple[_Owners, str]:
     """The parameters to draw: of many blocks only those that are split otherwise than any before; and a note."""
     blocks: dict[str, list[str]] = {}
     for name in owners:
         block, _, rest = name.partition(".")
-        if rest and block[-1].isdigit():
+        if rest and block[-1:].isdigit():
             blocks.setdefault(block, []).append(name)
     if len(blocks) <= _MOST_BLOCKS:
         return owners, ""
@@ -123,10 +128,10 @@ def _unlike(owners: _Owners) -> tuple[_Owners, str]:
 
 def _scaled(owners: _Owners) -> Iterator[_Drawing]:
     """Each parameter with sides in inches."""
-    lengths = sorted(n for shape, _ in owners.values() for n in shape)
+    lengths = sorted(n for shape, _ in owners.values() for n in shape or (1,))
     unit = _UNIT / lengths[len(lengths) // 2]
     for name, (shape, boxes) in owners.items():
-        *sheets, rows, columns = (1, *shape) if len(shape) == 1 else _in_order(shape, shape)
+        *sheets, rows, columns = _of_matrix(shape)
         side = [min(max(n * unit, _LEAST), _MOST) for n in (columns, rows)]
         count = math.prod(sheets)
         yield _Drawing(name, shape, boxes, side[0] * (count if count * side[0] <= 4 else 4 / side[0]), side[1])
@@ -172,11 +177,11 @@ def _draw_rows(ax: Axes, rows: list[list[list[_Drawing]]], ranks: int) -> None:
 
 def _draw(ax: Axes, drawing: _Drawing, ranks: int, x: float, y: float) -> None:
     """Draw one parameter, with its name above it and its size below."""
-    shape = _in_order(drawing.shape, drawing.shape) if len(drawing.shape) > 1 else (1, *drawing.shape)
+    shape = _of_matrix(drawing.shape)
     ax.text(x, y - 0.04, drawing.name, fontsize=5.5, va="bottom")
     ax.text(x, y + drawing.height + 0.03, _size(drawing), fontsize=5.0, va="top", color="#666666")
     for box, who in drawing.owners.items():
-        spans = box if len(box) > 1 else ((0, 1), *box)
+        spans = ((0, 1),) * (2 - len(box)) + box
         everywhere = len(who) == ranks and ranks > 1
         for across, down in _sides(spans, shape):
             x0, x1 = (x + drawing.width * share for share in across)

@@ -117,6 +117,13 @@ def test_a_gate_beside_what_it_is_on(draw, experts):
     assert [to_hex(p.get_facecolor()).upper() for p in frames] == owners
 
 
+def test_single_numbers_and_vectors_are_drawn_as_matrices_and_empty_ones_not(draw):
+    picture = draw(shards, [{"scale": Place(()), ".b": Place((4,)), "none": Place((0, 4))}] * 2)
+    assert picture.title == "Of 5 weights rank 0 of 2 holds 5: 100.0%"
+    written = {t.get_text() for t in picture.figure.axes[0].texts}
+    assert {"scale", ".b"} <= written and "none" not in written
+
+
 def test_rows_lie_below_each_other(draw):
     places = [{"w": Place((6, 9), (slice(2 * r, 2 * r + 2), slice(0, 9)))} for r in range(3)]
     (ax,) = draw(shards, places).figure.axes
