@@ -131,7 +131,7 @@ class Checks(ABC):
             )
 
     def check_span(self, name: str) -> None:
-        """Raise ArgumentError if a block has the name of a message, and would be counted as one."""
+        """Raise ArgumentError if a block or work has the name of a message, and would be counted as one."""
         if name in MESSAGES:
             raise ArgumentError(f"a span named {name!r} on rank {self.rank}: so are messages; needs another name")
 
@@ -141,8 +141,11 @@ class Checks(ABC):
         if nodes > 1:
             raise ArgumentError(f"the {self.size} ranks of {self.context!r} are on {nodes} nodes, not on one")
 
-    def check_work(self, seconds: float | None, flops: float = 0, bytes: float = 0) -> None:
-        """Raise ArgumentError unless seconds (or, if None, flops and bytes) are finite numbers of at least 0."""
+    def check_work(self, seconds: float | None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
+        """Raise ArgumentError unless seconds (or, if None, flops and bytes) are finite numbers of at least 0, and the
+        name is one of `check_span`.
+        """
+        self.check_span(name)
         try:
             possible = 0 <= flops < inf and 0 <= bytes < inf and (seconds is None or 0 <= seconds < inf)
         except TypeError:

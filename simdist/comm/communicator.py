@@ -211,7 +211,7 @@ class Communicator(Checks):
     def spend(self, seconds: float, name: str = "compute") -> None:
         """Be busy for this long: advance a virtual clock, or sleep under a real one."""
         start_s = self.clock()
-        self.check_work(seconds)
+        self.check_work(seconds, name=name)
         time.sleep(seconds)
         self.recorder.add(self.stream_name, name, start_s, self.clock())
 

@@ -1,5 +1,7 @@
 """Names by which the record tells things apart."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -25,10 +27,12 @@ def test_ranks_ask_for_the_same_stream(spmd):
 
 
 @pytest.mark.parametrize("name", ["send", "recv"])
-def test_a_block_is_not_counted_as_a_message(spmd, name):
+def test_blocks_and_work_are_not_counted_as_messages(spmd, name):
     def program(comm):
-        with pytest.raises(ArgumentError, match=f"a span named '{name}' on rank {comm.rank}: so are messages"):
-            comm.span(name, 10)
+        block, work = partial(comm.span, name, 10), partial(comm.compute, 1.0, name=name)
+        for named in (block, work, partial(comm.spend, 0, name)):
+            with pytest.raises(ArgumentError, match=f"a span named '{name}' on rank {comm.rank}: so are messages"):
+                named()
         with comm.span(f"my {name}", 10):
             comm.sendrecv(np.zeros(3), 1 - comm.rank, np.zeros(3), 1 - comm.rank)
 

@@ -257,7 +257,7 @@ class VirtualCommunicator(Communicator):
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
         """Advance the clock of the calling stream; on a slow rank, by its factor more."""
         cluster, rank, start_s = self.cluster, self._global_rank, self.clock()
-        self.check_work(seconds, flops, bytes)
+        self.check_work(seconds, flops, bytes, name)
         lasts_s = cluster.seconds(rank, flops, bytes) if seconds is None else seconds * cluster.slow.get(rank, 1.0)
         end_s = start_s + float(lasts_s)  # a NumPy float32 would make the clock one, too
         self.check_work(end_s)  # the sum may overflow
