@@ -213,7 +213,7 @@ def _broadcast(ufunc: np.ufunc, *inputs: Any, where: Any = True, **_: Any) -> Sh
 
 
 def _reduced(ufunc: np.ufunc, x: Phantom, axis: Any = 0, dtype: Any = None, keepdims: bool = False, **_: Any) -> Shape:
-    axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int | np.integer) else axis
     gone = {range(x.ndim)[i] for i in axes}
     return tuple(1 if i in gone else n for i, n in enumerate(x.shape) if keepdims or i not in gone)
 
@@ -267,7 +267,7 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Phantom:
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    np.argsort: lambda x, **_: Phantom(x.shape, np.intp),
+    np.argsort: lambda x, axis=-1, **_: Phantom(x.size if axis is None else x.shape, np.intp),
     np.array_equal: lambda x, y: x.shape == y.shape,
     np.bincount: _bincount,
     np.concatenate: _concatenate,

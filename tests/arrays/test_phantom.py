@@ -57,6 +57,8 @@ def test_numpys_functions_know_it():
     assert same(np.empty_like(x, shape=np.int64(3)), np.empty_like(y, shape=np.int64(3)))
     assert same(np.zeros_like(x), np.zeros_like(y))
     assert same(np.concatenate([x, x]), np.concatenate([y, y]))
+    for axis in (0, None):
+        assert same(np.argsort(x, axis=axis), np.argsort(y, axis=axis))
     assert np.shape(y) == (4, 6)
     assert np.array_equal(y, y.copy())
     assert not np.may_share_memory(y, y), "it has none"
@@ -136,7 +138,11 @@ def test_a_function_it_does_not_know_is_refused_rather_than_guessed():
         np.sort(phantom(3))
 
 
-@pytest.mark.parametrize("options", [{}, {"axis": 0}, {"axis": -1, "keepdims": True}, {"axis": (0, 2)}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"axis": 0}, {"axis": np.int64(1)}, {"axis": -1, "keepdims": True}, {"axis": (0, 2)}],
+    ids=str,
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_sums_and_maxima_as_numpy_does(options, dtype):
     x, y = pair(3, 4, 5, dtype=dtype)
