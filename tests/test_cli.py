@@ -366,8 +366,11 @@ def test_virtual_ranks_train_on_a_cluster_that_is_not_there(text, tmp_path, caps
     assert lines[0]["gradient_norm"] is None  # of a gradient that is not clipped
     # And again, on what the run says that it was on.
     (tmp_path / "cluster.toml").rename(tmp_path / "ours.toml")
-    assert main(["train", *words, f"--cluster={tmp_path / 'ours.toml'}", *SMALL]) == 0
-    again = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert main(["train", *words, *SMALL]) == 2
+    assert "has the report of an earlier run" in capsys.readouterr().err
+    ours = [f"--cluster={tmp_path / 'ours.toml'}", f"--out={tmp_path / 'again'}"]
+    assert main(["train", *words, *ours, *SMALL]) == 0
+    again = [json.loads(line) for line in (tmp_path / "again" / "metrics.jsonl").read_text().splitlines()]
     assert again == lines
 
 

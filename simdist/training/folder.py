@@ -26,6 +26,8 @@ CHECKPOINTS = "checkpoints"
 """The part of a run's folder with its checkpoints."""
 CLUSTER = "cluster.toml"
 """The file in a run's folder that describes the cluster of its virtual ranks."""
+REPORT = "report.txt"
+"""The file in a run's folder with its results, written at its end."""
 SCHEDULE = "schedule.txt"
 """The file in a run's folder with the rows of a user's own schedule."""
 
@@ -47,13 +49,13 @@ class RunFolder:
                          for an asynchronous run also of who waited, and of staleness or consensus error
 
     Args:
-        path: the folder; created if missing. Files of an earlier run in it are replaced.
+        path: the folder; created if missing. Files of an earlier run in it that wrote no report are replaced.
         lines, log: of the run that this one continues, as `history` gives them.
         again: whether that run's files are in this folder.
 
     Raises:
         DataError: it cannot be made or written to; from every method that writes.
-        ArgumentError: it has checkpoints of an earlier run that this one does not continue.
+        ArgumentError: it has checkpoints or the report of an earlier run that this one does not continue.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             if not again and latest(self.path / CHECKPOINTS) is not None:
                 raise ArgumentError(f"{path} has checkpoints of an earlier run: resume that, or name another folder")
+            if not again and (self.path / REPORT).exists():
+                raise ArgumentError(f"{path} has the report of an earlier run: name another folder, or remove this one")
             if rows:  # kept for a resumed run, as the user's file may change
                 (self.path / SCHEDULE).write_text(rows, encoding="utf-8")
                 config = replace(config, schedule=str((self.path / SCHEDULE).absolute()))
@@ -120,7 +124,7 @@ class RunFolder:
     def write_end(self, report: Report, trace: Trace) -> None:
         """Write the report and the record."""
         with self.writing():
-            (self.path / "report.txt").write_text(f"{report}\n", encoding="utf-8")
+            (self.path / REPORT).write_text(f"{report}\n", encoding="utf-8")
             trace.save(self.path / "trace.json")
 
 

@@ -68,6 +68,15 @@ def test_what_another_run_left_to_go_on_from_is_not_mixed_with_this_one(tmp_path
     RunFolder(tmp_path, Config(), [LINE], again=True)
 
 
+def test_the_results_of_another_run_are_not_replaced(tmp_path):
+    RunFolder(tmp_path, Config()).write_end(Report(["it ran"], []), Trace([], 1))
+    with pytest.raises(ArgumentError, match="has the report of an earlier run: name another folder, or remove this"):
+        RunFolder(tmp_path, Config(steps=3))
+    assert (tmp_path / "report.txt").read_text() == "it ran\n"
+    assert Config(**read_toml(tmp_path / "config.toml")) == Config()
+    RunFolder(tmp_path, Config(), again=True)
+
+
 def test_a_run_goes_on_with_its_lines_and_its_log(tmp_path):
     first = RunFolder(tmp_path, Config())
     for step in (3, 6, 9):
