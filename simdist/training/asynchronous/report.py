@@ -113,7 +113,7 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
         found = sum(len(doing.clocks) for doing, _ in story.workers)
         given_up = sum(doing.num_given_up for doing, _ in story.workers)  # which sent no gradient
         # In each stretch a worker also asks for the weights before its first step, and says when it is done.
-        talks = 1 + 2 * story.num_workers * len(story.stretches) / max(1, found + given_up)
+        talks = 1 + 2 * story.joined / max(1, found + given_up)
         return config.servers * HEADER_BYTES * talks + n * found / max(1, found + given_up), n
     if config.method == "d-psgd":
         each = 2 * len(graph(config, p).edges) * n / p

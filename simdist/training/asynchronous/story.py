@@ -105,8 +105,17 @@ class Story:
 
     def _seconds(self, time_s: float) -> float:
         """How long the run had taken at a time on the clock."""
-        i = bisect_right(self.stretches, time_s, key=lambda stretch: stretch.start_s)
-        return self.stretches[max(0, i - 1)].seconds(time_s)
+        return self.stretches[self._stretch(time_s)].seconds(time_s)
+
+    def _stretch(self, time_s: float) -> int:
+        """The number of the stretch that a time on the clock is in."""
+        return max(0, bisect_right(self.stretches, time_s, key=lambda stretch: stretch.start_s) - 1)
+
+    @property
+    def joined(self) -> int:
+        """In how many stretches each worker has made a step, if only one that it gave up; summed over workers."""
+        times_s = ((*doing.times_s, *(cost.end_s for cost in costs.steps)) for doing, costs in self.workers)
+        return sum(len(set(map(self._stretch, times))) for times in times_s)
 
     @property
     def targets(self) -> int:

@@ -280,7 +280,7 @@ def test_averages_take_what_their_costs_say(text, method, devices_per_node, algo
 
 
 @pytest.mark.parametrize(("method", "servers"), [("async", 1), ("bsp", 2), ("backup", 1)])
-@pytest.mark.parametrize("checkpoint_every", [0, 4])
+@pytest.mark.parametrize("checkpoint_every", [0, 1, 4])
 def test_workers_of_servers_send_what_is_predicted(text, method, servers, checkpoint_every, tmp_path):
     """With what begins and ends each stretch: many steps make it little, but it is on the record."""
 
