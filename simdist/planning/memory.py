@@ -31,22 +31,25 @@ def memory(job: Job, rank: int) -> RankMemory:
     Gradients, and what collectives on them take, count as if they existed at once with all activations.
     Communication counts ZeRO's buffers for units, and the scratch of collectives: of the largest exchange within
     layers and, if it overlaps with them, the largest reduction, as if both were under way at once; or of the largest
-    collective after the passes, if that is more.
+    collective after the passes, if that is more. Method dp reduces after the passes, when of the activations only the
+    text is left; a pipeline does, too, but what its stages wait for is known only roughly.
     """
     part, zero = job.parts[rank], job.zero_stage
     pieces = job.pieces(part) if zero else []
     whole = sum(piece.room for piece in pieces) if zero else part.size
     exact = kept_of(job.recipe, zero, whole, job.own(part), Slots.shared(pieces).size)
+    during, after = _scratch(job, rank)
     peaks = {
         "parameters": exact.parameters,
         "gradients": exact.gradients,
         "optimizer state": exact.optimizer_state,
         "activations": _activations(job, rank),
-        "communication": exact.communication + _scratch(job, rank),
+        "communication": exact.communication + max(during, after),
         "buffers": max(job.anatomy.layers[layer].buffer_bytes for layer in part.layers) + _awaited(job),
     }
-    apart = sum(num_bytes for category, num_bytes in peaks.items() if category not in ("activations", "buffers"))
-    return RankMemory(peaks, apart + _activations(job, rank, working=True) + _awaited(job))
+    passing = during + _activations(job, rank, working=True) + _awaited(job)
+    text_bytes = job.config.micro_batches * sum(job.anatomy.layers[layer].text_bytes for layer in part.layers)
+    return RankMemory(peaks, exact.total + max(passing, after + text_bytes))
 
 
 def _activations(job: Job, rank: int, working: bool = False) -> float:
@@ -69,17 +72,22 @@ def _awaited(job: Job) -> float:
     return 2 * max(stage.input_bytes for stage in job.stages) if job.pipelined else 0.0
 
 
-def _scratch(job: Job, rank: int) -> float:
-    """The most that collectives take beside what they work on."""
+def _scratch(job: Job, rank: int) -> tuple[float, float]:
+    """The most that collectives take beside what they work on: during the passes, and after them.
+
+    Where ranks share memory it is the same, as what they once took in it stays for the next step.
+    """
     part = job.parts[rank]
     within = max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers)
     reducing, after = (
         max((job.bench.scratch_bytes(*call) for call in calls), default=0.0)
         for calls in (_reductions(job, part), _sums(job, rank))
     )
-    if job.pipelined or job.config.method == "dp":
-        return max(within, reducing, after)
-    return max(within + reducing, after)
+    at_end = job.config.method == "dp"
+    if at_end and not job.bench.cluster.one_memory:
+        return within, max(reducing, after)
+    most = max(within, reducing, after) if at_end or job.pipelined else max(within + reducing, after)
+    return most, most
 
 
 def _reductions(job: Job, part: Part) -> Iterator[tuple[Group, str, int]]:

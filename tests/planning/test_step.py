@@ -103,6 +103,14 @@ def test_predicted_is_executed(mesh, cluster):
     assert 1 <= plan.num_bytes / took.num_bytes[rank] < 1.15, "it never promises that there is more room"
 
 
+@pytest.mark.parametrize("mesh", [{}, {"tp": 2}, {"vocabulary": 16384, "micro_batches": 1}], ids=str)
+def test_a_reduction_after_the_passes_has_the_room_of_the_activations(mesh):
+    own = {"method": "dp", "recompute": "full", "micro_batches": 4} | mesh
+    config, bench = Config(**settings(own)), Workbench(H100, 4)
+    plan, took = planned(config, bench), execute(config, bench)
+    assert 1 <= plan.num_bytes / took.num_bytes[plan.rank] < 1.02
+
+
 @pytest.mark.slow(but=2)
 @pytest.mark.parametrize("bytes_per_s", [pytest.param(50e9, marks=pytest.mark.slow), 2e9])
 @pytest.mark.parametrize(
