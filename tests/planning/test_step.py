@@ -98,8 +98,8 @@ def test_predicted_is_executed(mesh, cluster):
         passing, there = memory(Job(config, bench), stage).peaks["communication"], took.memory[other]["communication"]
         assert there - 16 <= passing <= there * (1.3 if plan.sizes["sp"] > 1 else 1), "but for a norm's"
     if config.model == "gpt":  # what a pipeline's stages wait for is known roughly
-        least = 0.5 if config.method == "pipeline" else 1
-        assert least <= plan.memory["buffers"] / took.memory[rank]["buffers"] <= 1
+        least, most = (0.5, 1.2) if config.method == "pipeline" else (1, 1)
+        assert least <= plan.memory["buffers"] / took.memory[rank]["buffers"] <= most
     assert 1 <= plan.num_bytes / took.num_bytes[rank] < 1.15, "it never promises that there is more room"
 
 
@@ -131,7 +131,7 @@ def test_network_cards_that_pipelines_share(mesh, bytes_per_s):
     cluster = HALVES.with_(nics_per_node=1, between=Link(5e-6, bytes_per_s))
     size = {"width": 512, "context_bytes": 256, "layers": 8}
     config, bench = Config(**SMALL | size | mesh), Workbench(cluster, 8)
-    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.05)
+    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.06)
 
 
 @pytest.mark.parametrize(("precision", "rate"), [("bf16", 989.4e12), ("float32", 67e12)])
