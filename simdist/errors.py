@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from inspect import signature
 from numbers import Integral, Real
+from os import sep
 from pathlib import Path
 from sysconfig import get_paths
 from traceback import extract_tb
@@ -225,6 +226,7 @@ def wrong_return(what: str, returned: object, needs: str) -> ArgumentError:
 
 def own_line(error: BaseException) -> str:
     """Where the user's own code, such as an extension, was on the way to an error: "mine.py, line 20"; "" if not."""
-    others = (str(Path(__file__).parent), *(get_paths()[of] for of in ("stdlib", "purelib", "platlib")), "<")
+    folders = str(Path(__file__).parent), *(get_paths()[of] for of in ("stdlib", "purelib", "platlib"))
+    others = (*(f"{folder}{sep}" for folder in folders), "<")
     own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
     return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""

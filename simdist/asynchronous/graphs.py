@@ -17,9 +17,9 @@ exponential graph have about 2 lg p neighbours and need about (lg p)/2 steps.
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import isqrt
 from typing import TypeVar
 
+from simdist.collectives.torus import most_square
 from simdist.errors import ArgumentError, require_takes, require_whole, wrong_return
 from simdist.registry import Registry
 from simdist.words import counted
@@ -223,12 +223,7 @@ def torus(rows: int, columns: int) -> Graph:
 @named("torus")
 def _most_square(ranks: int) -> Graph:
     """The most nearly square torus."""
-    return torus(*_rows_and_columns(ranks))
-
-
-def _rows_and_columns(ranks: int) -> tuple[int, int]:
-    """Those of the most nearly square rectangle of this many ranks, with at least as many columns as rows."""
-    return next((rows, ranks // rows) for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
+    return torus(*most_square(ranks))
 
 
 @named("exponential")
@@ -271,7 +266,7 @@ def grid(rows: int, columns: int) -> Graph:
 @named("grid")
 def _most_square_grid(ranks: int) -> Graph:
     """The most nearly square grid."""
-    return grid(*_rows_and_columns(ranks))
+    return grid(*most_square(ranks))
 
 
 @named("star")

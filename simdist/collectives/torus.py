@@ -15,15 +15,20 @@ from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, require_whole
 
-__all__ = ["torus_all_reduce"]
+__all__ = ["most_square", "torus_all_reduce"]
 
 _RINGS = Phases("ring", "ring", "ring")
+
+
+def most_square(ranks: int) -> tuple[int, int]:
+    """The rows and columns of the most nearly square torus of this many ranks, with no more rows than columns."""
+    return next((rows, ranks // rows) for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
 
 
 def _columns(ranks: int, rows: int | None) -> int:
     """The length of a row: of the most square torus, where rows is not given."""
     if rows is None:
-        rows = max(d for d in range(1, isqrt(ranks) + 1) if ranks % d == 0)
+        return most_square(ranks)[1]
     require_whole("rows", rows, 1)
     if ranks % rows:
         raise ArgumentError(f"rows is {rows}, which does not divide the {ranks} ranks of the torus")

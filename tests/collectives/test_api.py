@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import lru_cache
 from math import inf
@@ -481,24 +482,31 @@ def test_auto_does_without_a_table_of_algorithms_that_are_no_more(pick):
     assert {span.name for span in run.trace if span.name.startswith("all_reduce")} == {"all_reduce direct"}
 
 
+@contextmanager
+def picking(comm, pick, *operations):
+    """Let auto choose by a table with one line for each operation on three ranks."""
+    cluster = comm.cluster
+    comm.cluster = cluster.with_(tuned=Tuned({(operation, 3): (pick,) for operation in operations}))
+    comm.attached.clear()
+    yield
+    comm.cluster = cluster
+    comm.attached.clear()
+
+
 @pytest.mark.one_node
 def test_auto_takes_what_is_fastest_for_where_the_arrays_lie(spmd):
     """By a table that says: ring, unless all arrays lie in memory that the ranks share."""
-    table = Tuned({("all_reduce", 3): (Pick(1, "direct", "ring"),)})
 
     def program(comm):
-        cluster, comm.cluster = comm.cluster, comm.cluster.with_(tuned=table)
-        comm.attached.clear()
         shared, own = comm.empty(50_000, np.int64), np.empty(50_000, np.int64)
         names = []
         for x in (shared, own, own if comm.rank else shared):
             x[...] = 10**comm.rank
             first = len(comm.recorder.rows)
-            all_reduce(x, comm)
+            with picking(comm, Pick(1, "direct", "ring"), "all_reduce"):
+                all_reduce(x, comm)
             names += [span.name for span in comm.recorder.spans()[first:] if span.name.startswith("all_reduce")]
             assert (x == 111).all()
-        comm.cluster = cluster
-        comm.attached.clear()
         return names
 
     taken = ["direct", "ring", "ring"]
@@ -510,17 +518,13 @@ def test_auto_takes_what_is_fastest_for_where_the_arrays_lie(spmd):
 @pytest.mark.one_node
 def test_an_array_that_was_shown_in_vain_is_not_taken_for_the_next(spmd):
     """By a table that says: direct, unless all arrays lie in memory that the ranks share."""
-    table = Tuned({("all_reduce", 3): (Pick(1, "ring", "direct"),)})
 
     def program(comm):
-        cluster, comm.cluster = comm.cluster, comm.cluster.with_(tuned=table)
-        comm.attached.clear()
         x, y = comm.empty(50_000, np.int64), comm.empty(50_000, np.int64)
         x[...] = y[...] = 10**comm.rank
-        all_reduce(x, comm)
-        all_reduce(y, comm, algorithm="direct" if comm.device.path in ("", "ipc") else "ring")
-        comm.cluster = cluster
-        comm.attached.clear()
+        with picking(comm, Pick(1, "ring", "direct"), "all_reduce"):
+            all_reduce(x, comm)
+            all_reduce(y, comm, algorithm="direct" if comm.device.path in ("", "ipc") else "ring")
         return [x.min(), x.max(), y.min(), y.max()]
 
     assert [list(map(int, found)) for found in spmd(program, 3)] == [[111] * 4] * 3
@@ -529,17 +533,12 @@ def test_an_array_that_was_shown_in_vain_is_not_taken_for_the_next(spmd):
 @pytest.mark.one_node
 def test_auto_looks_for_no_array_in_shared_memory_where_only_one_rank_has_the_whole(spmd):
     """By a table that says: one way if all arrays lie in memory that the ranks share, and another if not."""
-    pick = Pick(1, "linear", "binomial")
-    table = Tuned({("scatter", 3): (pick,), ("gather", 3): (pick,)})
 
     def program(comm):
-        cluster, comm.cluster = comm.cluster, comm.cluster.with_(tuned=table)
-        comm.attached.clear()
         first = len(comm.recorder.rows)
-        full = gather(scatter(np.arange(7), comm), comm)
+        with picking(comm, Pick(1, "linear", "binomial"), "scatter", "gather"):
+            full = gather(scatter(np.arange(7), comm), comm)
         names = [span.name for span in comm.recorder.spans()[first:] if span.name.startswith(("scatter", "gather"))]
-        comm.cluster = cluster
-        comm.attached.clear()
         return names, None if full is None else full.tolist()
 
     names = ["scatter binomial", "gather binomial"]
