@@ -51,8 +51,8 @@ class Server:
         shard: this server's.
         consistency: the rule by which reads and updates wait; equal on all servers.
         learning_rate: of each step. A step applies the mean of the updates of all workers; an update that is applied
-            separately has weight 1/p, for p workers alive.
-        staleness_aware: give such an update the weight 1/τ instead, where τ is its staleness, at least 1.
+            separately has 1/p of the rate, for p workers alive, and so of weight decay and of Adam's steps.
+        staleness_aware: give such an update 1/τ of the rate instead, where τ is its staleness, at least 1.
         deadline_s: a worker that owes a request and is silent for this long counts as dead; None for no limit.
         until: after this many whole steps all workers are released, including those ahead.
         asked: whether this server has been asked to release them.
@@ -190,12 +190,11 @@ class Server:
         """Make one step with these updates."""
         shard, first = self.shard, pushes[0]
         stale = [shard.version - push.version for push in pushes]
-        if self.consistency.whole_steps:
-            weight = 1 / len(pushes)
-        else:
-            weight = 1 / max(1, stale[0]) if self.staleness_aware else 1 / self.clocks.num_alive
+        rate = self.learning_rate(first.clock)
+        if not self.consistency.whole_steps:
+            rate *= 1 / max(1, stale[0]) if self.staleness_aware else 1 / self.clocks.num_alive
         with self.comm.span("update"):
-            shard.apply(pushes, self.learning_rate(first.clock), weight)
+            shard.apply(pushes, rate)
         self.counts.staleness += stale
         for push in pushes:
             self.counts.applied.append((push.worker, push.clock))

@@ -54,9 +54,9 @@ class Shard:
         """A view of the weights of these keys of the whole vector, all within the shard."""
         return self.weights[keys.start - self.keys.start : keys.stop - self.keys.start]
 
-    def apply(self, pushes: Sequence[Push], rate: float, weight: float) -> None:
-        """Make one step with `weight` times the sum of these updates, added up in this order."""
-        self.optimizer.step(self.weights, self._gradient(pushes), rate, weight)
+    def apply(self, pushes: Sequence[Push], rate: float) -> None:
+        """Make one step with the mean of these updates, added up in this order."""
+        self.optimizer.step(self.weights, self._gradient(pushes), rate, 1 / len(pushes))
         self.version += 1
 
     def _gradient(self, pushes: Sequence[Push]) -> Array:

@@ -58,7 +58,7 @@ def test_what_does_not_fit_changes_nothing(keys, vectors, fault):
 def test_the_more_updates_a_step_has_the_longer_it_takes(pushes, passes):
     one = shard(momentum=0.0)
     with metered(meter := Meter()):
-        one.apply(pushes, 0.1, 1.0)
+        one.apply(pushes, 0.1 * len(pushes))  # by their mean
     assert meter.bytes == passes * one.weights.nbytes
     whole = np.zeros(10)
     for push in pushes:

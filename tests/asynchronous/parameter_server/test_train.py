@@ -73,6 +73,22 @@ def test_the_rate_may_hang_on_the_step():
     np.testing.assert_allclose(weights_of(sd.run(program, 2).results, 1), weights, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("consistency", [BoundedStaleness(0), BoundedStaleness(2), asynchronous()], ids=repr)
+@pytest.mark.parametrize(
+    ("rule", "slope", "left"),
+    [
+        (lambda w, start: SGD(w, 0.0, weight_decay=0.5), 0.0, (1 - RATE * 0.5 / 3) ** 30),
+        (lambda w, start: AdamW(w, weight_decay=0.0), -1.0, 1 + 10 * RATE),  # whose steps do not depend on the slope
+    ],
+)
+def test_updates_that_are_applied_separately_decay_and_go_no_further_than_a_step_of_all(consistency, rule, slope, left):
+    def program(comm):
+        how = ParameterServer(1, consistency, rule, compute_time=Exponential())
+        return train(comm, np.ones(KEYS), lambda w, step: (0.0, np.full(KEYS, slope)), 10, RATE, how)
+
+    np.testing.assert_allclose(weights_of(sd.run(program, 4).results, 1), left, rtol=1e-7)
+
+
 # -- as good as the synchronous run --------------------------------------------------------------------
 
 
