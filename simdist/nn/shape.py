@@ -54,7 +54,7 @@ class Shape:
         top_k: the number of experts per token.
         shared_experts: so many more that all tokens go to, as one MLP of their size together.
         dense_layers: how many blocks come first that have one MLP for all tokens instead of experts.
-        expert_every: of the blocks after these, each so many-th has experts, the others one MLP: 2 for the every other
+        expert_every: of the blocks after these, one in so many has experts, the others one MLP: 2 for the every other
             block of GShard, Switch and DeepSpeed-MoE.
         dense_ffn_width: the size inside that MLP; if None, that of an expert.
         capacity_factor: the experts' slots, as a multiple of what even loads need.

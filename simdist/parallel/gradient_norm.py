@@ -25,7 +25,8 @@ def combine_over(comm: Communicator) -> Combine:
 def clip_factor(norm: float, max_norm: float) -> float:
     """What to multiply a gradient of this norm by, so that its norm is max_norm at most.
 
-    It is 1 if the norm is not finite, which no factor repairs: with a loss scale such a step is skipped.
+    It is 1 if the norm is not finite, which no factor repairs: with a loss scale such a step is skipped. PyTorch and
+    Megatron-LM divide by the norm + 1e-6.
 
     Raises:
         ArgumentError: max_norm is not above 0.

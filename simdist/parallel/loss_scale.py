@@ -24,7 +24,8 @@ class LossScale:
         scale.update(finite)
 
     It searches for the largest factor that works: an Inf or NaN on any rank makes all ranks skip the step and halve
-    it; after `interval` good steps in a row it doubles.
+    it; after `interval` good steps in a row it doubles. A step that is skipped counts in the schedule of learning rates
+    of a training run; in Megatron-LM and DeepSpeed it does not.
 
         value     8  8  8  16  16   8  8  8  16        interval = 3
         finite    y  y  y  y   no   y  y  y  …

@@ -22,7 +22,7 @@ class Precision:
 
     Small updates vanish when they are added in low precision: 1 + 0.001 is 1 in bfloat16. So master weights
     are float32, and computation uses their rounded values. float16 also has a small range, and needs a
-    `LossScale`.
+    `LossScale`. Gradients of several micro-batches add up in 16 bits, too; Megatron-LM adds them up in float32.
 
     Attributes:
         name: as in the table.

@@ -92,7 +92,7 @@ class Config:
     top_k: int = _of_gpt(1, "experts for each token", least=1)
     shared_experts: int = _of_gpt(0, "more experts in a block, which all tokens go to")
     dense_layers: int = _of_gpt(0, "blocks before those with experts, with one MLP each")
-    expert_every: int = _of_gpt(1, "of those after them, each so many-th has experts, the others one MLP", least=1)
+    expert_every: int = _of_gpt(1, "of those after them, one in so many has experts, the others one MLP", least=1)
     dense_ffn_width: int = _of_gpt(0, "size inside that MLP; 0 for an expert's")
     capacity_factor: float = _of_gpt(1.25, "slots of the experts; 1 is enough for even loads", above=True)
     balance: float = _of_gpt(0.01, "weight of the load-balancing loss")

@@ -70,7 +70,8 @@ def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, 
         P      its mean probability in the group
         E Σ f P    1 where both are uniform; E where all tokens go to one expert with probability 1
 
-    f has no derivative, but P has: experts that many tokens choose become less likely.
+    f has no derivative, but P has: experts that many tokens choose become less likely. Megatron-LM counts all choices
+    of a token, not only the first.
 
     Args:
         p, chosen: from `gate`.

@@ -32,7 +32,7 @@ class _Context(NamedTuple):
 
 
 class Experts(Layer):
-    r"""Each token goes only to the top_k experts (MLPs) that a router rates highest for it.
+    """Each token goes only to the top_k experts (MLPs) that a router rates highest for it.
 
         x  -+-> router -> softmax -> the best experts, and weights w
             |

@@ -121,8 +121,8 @@ def warmup_share(epoch: int, epochs: int = 4, share: float = 0.001) -> float:
 def sparse_sum_nonzeros(items: int, kept: float, ranks: int) -> float:
     """n (1 - (1 - k/n)^p): the items of a sum in which any rank has a part, on average, if each has k at random.
 
-    Nearly p k, and ever less than that, as more ranks have the same items. Of 0.1% each it is 6.2% on 64 ranks, and
-    half of all items on 693: with an index as long as its value, these take as many bytes as the whole array.
+    Nearly p k at first, and ever further below it, as more ranks have the same items. Of 0.1% each it is 6.2% on 64
+    ranks, and half of all items on 693: with an index as long as its value, these take as many bytes as the array.
 
     Args:
         items, kept: n and k, of each rank.

@@ -29,12 +29,12 @@ __all__ = ["FSDP", "ZeRO"]
 
 
 class ZeRO(Method):
-    r"""Data parallelism that shards the state of ranks instead of replicating it: the zero redundancy optimizer.
+    """Data parallelism that shards the state of ranks instead of replicating it: the zero redundancy optimizer.
 
         rank 1 of 4 holds     weights     gradients     optimizer state     sends, of Ψ weights a step
         data parallel          ####         ####             ####           2Ψ(p-1)/p    reduced and gathered
         stage 1                ####         ####             .#..           2Ψ(p-1)/p    gradients reduced,
-        stage 2                ####         .#..             .#..           2Ψ(p-1)/p    \ weights gathered after
+        stage 2                ####         .#..             .#..           2Ψ(p-1)/p    weights gathered after
         stage 3, FSDP          .#..         .#..             .#..           3Ψ(p-1)/p    weights gathered twice,
                                                                                          gradients reduced
         16-bit Adam, bytes      2Ψ           2Ψ              12Ψ            Stage 3 thus keeps 16Ψ/p.
