@@ -24,6 +24,7 @@ import numpy.typing as npt
 from simdist.arrays import Array
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, unknown_name
+from simdist.parallel.even import check_even
 
 __all__ = ["Even", "Split", "Zigzag", "causal_pairs"]
 
@@ -53,13 +54,7 @@ class Split(ABC):
 
     def check(self, count: int) -> None:
         """Raise ArgumentError unless texts of `count` tokens split evenly."""
-        p, least = self.comm.size, self.runs * self.comm.size
-        if count % least:
-            each, product = (f", {self.runs} runs each,", f"{self.runs} * {p} = ") if self.runs > 1 else ("", "")
-            raise ArgumentError(
-                f"texts of {count} tokens on sp {p}{each} leave {count % least} over; "
-                f"need a multiple of {product}{least}, such as {count - count % least or least}"
-            )
+        check_even("tokens", count, "sp", self.comm.size, self.runs)
 
     def runs_of(self, count: int, rank: int | None = None) -> list[tuple[slice, slice]]:
         """The runs of a rank, by default this one, in texts of `count` tokens: (place in its part, place in the text).

@@ -99,7 +99,7 @@ def test_more_ranks_than_heads(spmd):
 def test_tokens_that_make_no_two_runs(spmd):
     def program(comm):
         x = np.zeros((1, 5, 12))
-        with pytest.raises(ArgumentError, match=r"10 tokens on sp 2, 2 runs each, leave 2 over"):
+        with pytest.raises(ArgumentError, match=r"10 tokens on sp 2 \(2 parts a rank\) leave 2 over"):
             RingAttention("it", 2, Zigzag(comm)).forward(x)
 
     spmd(program, 2)
