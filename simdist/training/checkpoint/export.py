@@ -62,6 +62,7 @@ def _write(disk: Disk, path: Path, layout: Layout, arrays: Iterable[Array]) -> N
         disk.rename(draft, path)
         disk.sync_folder(path.parent)
     except OSError as error:
-        with suppress(OSError):
-            disk.remove(draft)
         raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):  # it has its name, unless something failed or Ctrl-C was pressed
+            disk.remove(draft)

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 import simdist as sd
 from simdist.comm.solo import SoloCommunicator
 from simdist.errors import CheckpointError, CheckpointMismatch, CorruptCheckpoint
-from simdist.training.checkpoint import ShardedTensor, export, save
+from simdist.training.checkpoint import Disk, ShardedTensor, export, save
 
 
 def wanted(kind, step=10):
@@ -70,6 +70,14 @@ def test_pytorch_reads_it(tmp_path):
             assert found[name].reshape(-1).view(torch.uint8).numpy().tobytes() == x.tobytes()
 
 
+class Impatient(Disk):
+    """At which somebody presses Ctrl-C while it writes."""
+
+    def write(self, fd, block):
+        super().write(fd, block)
+        raise KeyboardInterrupt
+
+
 def test_what_cannot_be_exported(tmp_path):
     path = tmp_path / "model.safetensors"
     with pytest.raises(CheckpointError, match="no checkpoint in"):
@@ -83,6 +91,9 @@ def test_what_cannot_be_exported(tmp_path):
         with pytest.raises(CheckpointError, match="No space left"):
             export(tmp_path / "run", path, disk=FullDisk(at, errno.ENOSPC))
         assert {p.name for p in tmp_path.iterdir()} == {"run"}
+    with pytest.raises(KeyboardInterrupt):
+        export(tmp_path / "run", path, disk=Impatient())
+    assert {p.name for p in tmp_path.iterdir()} == {"run"}
     (tmp_path / "run" / "step-10" / "shard-00000.safetensors").unlink()
     with pytest.raises(CorruptCheckpoint, match="missing"):
         export(tmp_path / "run", path)
