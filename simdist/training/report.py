@@ -145,12 +145,9 @@ def _ranks(trainer: Trainer, step: Mapping[Call, int]) -> str:
     cut = [f"{axis} {size}" for axis, size in sizes.items() if size > 1]
     axes = " x ".join([f"dp {trainer.method.comm.size}", *cut]) + ", " if cut else ""
     names = dict.fromkeys(call.span_name for call in step)
-    way = f"{Path(config.schedule or config.method).name}{_shards(config.shards or 0)}"
-    return f"{comm.size} ranks, {axes}{way}{': ' if names else ''}{', '.join(names)}"
-
-
-def _shards(count: int) -> str:
-    return f" in {counted(count, 'shard')}" if count else ""
+    way = Path(config.schedule or config.method).name
+    shards = f" in {counted(config.shards, 'shard')}" if config.shards else ""
+    return f"{comm.size} ranks, {axes}{way}{shards}{': ' if names else ''}{', '.join(names)}"
 
 
 def at_most(config: Config) -> str:

@@ -239,7 +239,8 @@ class Trainer:
     def _line(self) -> Line:
         """The log's line now."""
         lap = self.gauge.lap()
-        train_loss, validation_loss = self._mean_losses()
+        train_loss = total(self._loss, self.data) / self._targets
+        validation_loss = self._judge.loss(self.method.loss)
         auxiliary_loss = self._all_auxiliary_loss() / self._targets
         self._loss, self._auxiliary_loss, self._targets = 0.0, 0.0, 0
         return Line(
@@ -258,10 +259,6 @@ class Trainer:
     @property
     def _seconds_so_far(self) -> float:
         return self._seconds + self.gauge.total.seconds
-
-    def _mean_losses(self) -> tuple[float, float]:
-        """The means over all ranks: of the training loss since the last line, and of the validation loss."""
-        return total(self._loss, self.data) / self._targets, self._judge.loss(self.method.loss)
 
     def _all_auxiliary_loss(self) -> float:
         """The loss of the layers themselves since the last line, on all ranks, counting each token once."""

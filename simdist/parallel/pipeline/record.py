@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from simdist.errors import ArgumentError
-from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
+from simdist.parallel.pipeline.action import Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
 from simdist.parallel.pipeline.play import Course
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.simulate import Simulation
@@ -86,7 +86,8 @@ def measured_times(schedule: Schedule, course: Course) -> Times:
         for action, start, end in zip(row, course.start[rank], course.end[rank], strict=True):
             if isinstance(action, Overlapped):
                 pairs.append((end - start) / schedule.share)
-            for part in _alone(action):
+                continue
+            for part in action.parts:
                 took[type(part), schedule.stage(rank, part)].append(end - start)
 
     def mean(kind: type[Part], stage: int) -> float:
@@ -100,7 +101,3 @@ def measured_times(schedule: Schedule, course: Course) -> Times:
         [mean(BackwardWeight, s) for s in stages],
         overlapped=fmean(pairs) if pairs else None,
     )
-
-
-def _alone(action: Action) -> tuple[Part, ...]:
-    return () if isinstance(action, Overlapped) else action.parts

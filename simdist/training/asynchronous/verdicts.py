@@ -1,7 +1,6 @@
 """Verdicts: the validation losses along an asynchronous run, of copies of the weights that ranks kept."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from simdist.arrays import Array
 from simdist.asynchronous import Snapshots
@@ -89,7 +88,7 @@ class Verdicts:
                 if comm.rank == first:
                     x[...] = copies.iterates[i]
                 broadcast(x, comm, first)
-            self.last = self.coming.pop(0), self.judge.loss(self._loss)
+            self.last = self.coming.pop(0), self.judge.loss(lambda windows: self._model.forward(windows)[0])
             self.unlined.append(self.last)
         parameters.bind(self._weights, spare)
 
@@ -98,6 +97,3 @@ class Verdicts:
         found = [(mark, loss) for mark, loss in self.unlined if mark <= done]
         self.unlined = self.unlined[len(found) :]
         return found
-
-    def _loss(self, windows: Array) -> Any:
-        return self._model.forward(windows)[0]
