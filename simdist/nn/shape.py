@@ -52,7 +52,7 @@ class Shape:
         experts: the number of expert MLPs in each block; 0 for one MLP for all tokens. For this and the following
             see `Experts`.
         top_k: the number of experts per token.
-        shared_experts: so many more that all tokens go to, as one MLP of their size together.
+        shared_experts: the number of further experts that all tokens go to, as one MLP of their size together.
         dense_layers: how many blocks come first that have one MLP for all tokens instead of experts.
         expert_every: of the blocks after these, one in so many has experts, the others one MLP: 2 for the every other
             block of GShard, Switch and DeepSpeed-MoE.

@@ -51,7 +51,7 @@ class Holding:
             raise ArgumentError(f"stretches {self.stretches} are not in order, or overlap")
         sizes = lengths if rooms is None else list(rooms)
         if len(sizes) != len(lengths) or any(room < n for room, n in zip(sizes, lengths, strict=True)):
-            raise ArgumentError(f"rooms {sizes} for stretches of {lengths} items; needs one each, as long at least")
+            raise ArgumentError(f"rooms {sizes} for stretches of {lengths} items; needs one each, at least as long")
         ends = [0, *accumulate(sizes)]
         self.rooms = tuple(slice(a, b) for a, b in pairwise(ends))
         self.places = tuple(slice(room.start, room.start + n) for room, n in zip(self.rooms, lengths, strict=True))

@@ -69,7 +69,7 @@ class Gauge:
 
     @contextmanager
     def step(self, number: int, targets: int = 0) -> Iterator[None]:
-        """Measure what happens inside this block as one training step on so many targets, and record it."""
+        """Measure what happens inside this block as one training step on this many targets, and record it."""
         comm, meter, begin = self._comm, Meter(), len(self._rows)
         start_s = comm.clock()
         with comm.span(STEP, detail=str(number)), metered(meter):

@@ -56,7 +56,8 @@ class Judge:
     def _portions(self, numbers: Array) -> list[Array]:
         """This rank's part of these windows, in portions: equally many on every rank, some perhaps empty.
 
-        As many windows at a time as in a step, so that their activations take no more memory than a step's.
+        As many windows at a time as in a step, so that their activations take no more memory than a step's; where
+        steps are very small, more.
         """
         config, p = self._config, self._comm.size
         least = _LEAST_BYTES // self._targets_per_window

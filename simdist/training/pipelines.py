@@ -86,7 +86,7 @@ def costs(config: Config) -> list[LayerCost]:
 
 
 def hops(cluster: Cluster, ranks: Sequence[int], num_bytes: float) -> dict[tuple[int, int], float]:
-    """Tcomm of messages of so many bytes: between neighbours in a line, and between its ends, there and back.
+    """Tcomm of messages of this many bytes: between neighbours in a line, and between its ends, there and back.
 
     Args:
         ranks: the global rank of each in the line.

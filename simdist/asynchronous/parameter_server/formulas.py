@@ -53,7 +53,7 @@ def byteps_bytes(num_bytes: float, workers: int, servers: int = 0) -> Served:
     """
     n, k, m = workers, servers, num_bytes
     if not 0 <= k <= n or n < 1:
-        raise ArgumentError(f"{k} servers of {n} workers; needs at least 1 worker, and as many at least as servers")
+        raise ArgumentError(f"{k} servers of {n} workers; needs at least 1 worker, and at least as many as servers")
     if n == 1:
         return Served(0.0, m, m) if k else Served(m, 0.0, 0.0)
     whole = n * n + k * n - 2 * k

@@ -23,7 +23,7 @@ def check_ranks(config: Config, ranks: int) -> None:
     """Raise ArgumentError if a config cannot run on this many ranks."""
     first = first_worker(config)
     if ranks <= first:
-        raise ArgumentError(f"servers is {first} on {ranks} ranks; needs a rank more at least, to work")
+        raise ArgumentError(f"servers is {first} on {ranks} ranks; needs at least one rank more, to work")
     for rank in slowed(config):
         if not first <= rank < ranks:
             raise ArgumentError(f"slow names rank {rank}; those that work are ranks {first} to {ranks - 1}")

@@ -73,7 +73,7 @@ class Role(ABC):
 
     @abstractmethod
     def go(self, until: int, asked: Asked) -> Doing:
-        """Train until so many steps are done, or any rank is asked to stop; all ranks must call."""
+        """Train until this many steps are done, or any rank is asked to stop; all ranks must call."""
 
     @abstractmethod
     def settle(self) -> None:

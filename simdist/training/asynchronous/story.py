@@ -24,7 +24,7 @@ _AVERAGES = ("average weights", "outer step")
 
 
 class Moment(NamedTuple):
-    """The loss of one worker at one step, after so many seconds of the run."""
+    """The loss of one worker at one step, after this many seconds of the run."""
 
     step: int
     time_s: float

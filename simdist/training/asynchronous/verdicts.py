@@ -64,7 +64,7 @@ class Verdicts:
         self.judge = Judge(self._text.validation, comm, self._config, self._model.targets_per_window)
 
     def go_on(self, done: int, unlined: Iterable[tuple[int, float]]) -> None:
-        """Resume after so many steps, with these losses known."""
+        """Resume after this many steps, with these losses known."""
         self.unlined = [(mark, loss) for mark, loss in unlined if mark in self.coming]
         known = {mark for mark, _ in self.unlined}
         self.coming = [mark for mark in self.coming if mark > done and mark not in known]
