@@ -29,7 +29,8 @@ class Offload:
     Every transfer is on the record, as a span "offload …" with its bytes. On a modelled cluster its time is that of the
     cluster's `Host`, and so is the time of the update. Results are the same bits. For NumPy's arrays device and host
     are one memory; a GPU's arrays are copied to and from pinned pages, and NumPy does the update. Files on disk are
-    memory-mapped, and deleted when the process ends.
+    memory-mapped; they have no name, so that none outlives its array. `ZeRO` raises OSError where the folder is missing
+    or the disk full.
 
     Args:
         what: any of "optimizer", "gradients", "parameters"; gradients from stage 2 on, and parameters in stage 3.
