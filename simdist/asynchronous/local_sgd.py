@@ -30,7 +30,11 @@ LocalSteps = int | Callable[[int], int]
 
 
 def post_local(switch_step: int, local_steps: int) -> Callable[[int], int]:
-    """A schedule for `local_sgd`: 1 local step before step `switch_step`, `local_steps` from then on."""
+    """A schedule for `local_sgd`: 1 local step before step `switch_step`, `local_steps` from then on.
+
+    PyTorch averages gradients before the switch, not weights. For plain SGD that is the same; but the state of an
+    optimizer differs here between ranks from the first step on.
+    """
     return lambda step: 1 if step < switch_step else local_steps
 
 

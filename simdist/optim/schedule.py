@@ -31,7 +31,7 @@ class Schedule:
         peak: the highest rate; above 0.
         steps: of the whole run; later ones stay at the final rate.
         shape: after the warm-up "cosine" (half a wave), "linear", "quadratic" (as with LARS) or "constant".
-        warmup_steps: the number of steps after which the rate is at its peak.
+        warmup_steps: the number of steps after which the rate is at its peak, where a run has as many.
         start: the rate of the first step; if 0, that is the first of `warmup_steps` equal increments from 0.
         floor: the final rate, as a share of peak.
         drops: steps from which the rate is a tenth of what it would be. ResNet-50's are those of epochs 30, 60 and 80,

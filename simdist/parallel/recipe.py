@@ -26,7 +26,7 @@ class Recipe:
         optimizer: the rule's name, one of `optimizers()`.
         momentum: of SGD and LARS.
         betas: of the Adam family.
-        weight_decay: on weights of two axes and more; biases and norms do not decay.
+        weight_decay: on weights of two axes and more; biases and norms do not decay, as in Megatron-LM.
         max_norm: gradients are clipped to this norm; None for no clipping.
         precision: the dtypes of computation and of master weights.
 
