@@ -123,15 +123,17 @@ class AsynchronousRun:
         """
         every, steps = self.config.checkpoint_every, self.config.steps
         on_record = self.comm.recorder.on
-        while self.done < steps and not self.stopped:
-            until = min(steps, (self._role.front // every + 1) * every) if every else steps
-            yield self._go(until, asked)
-            heard = asked.agreed(self.comm) if asked else []
-            self.stopped = ending(heard)
-            if every or heard:
-                self.save()
-        self._role.settle()
-        self.comm.recorder.on = on_record  # which a long run turns off
+        try:
+            while self.done < steps and not self.stopped:
+                until = min(steps, (self._role.front // every + 1) * every) if every else steps
+                yield self._go(until, asked)
+                heard = asked.agreed(self.comm) if asked else []
+                self.stopped = ending(heard)
+                if every or heard:
+                    self.save()
+            self._role.settle()
+        finally:
+            self.comm.recorder.on = on_record  # which a long run turns off
 
     def story(self) -> Story | None:
         """The results of the run, on rank 0; None elsewhere. All ranks must call."""

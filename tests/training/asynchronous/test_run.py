@@ -158,6 +158,20 @@ def test_what_is_off_the_record_is_not_predicted_from(text, monkeypatch):
     assert measured == predicted == formula
 
 
+def test_a_run_that_is_given_up_leaves_the_record_on(text, monkeypatch):
+    monkeypatch.setattr(pace, "_MOST_ROWS", 60)
+    settings = MLP | {"data": text, "method": "local-sgd", "local_steps": 4, "algorithm": "ring", "steps": 24}
+
+    def program(comm):
+        lines = AsynchronousRun(comm, Config(**settings, checkpoint_every=12)).run()
+        next(lines)
+        first = comm.recorder.on
+        lines.close()
+        return first, comm.recorder.on
+
+    assert sd.run(program, 4).results == [(False, True)] * 4
+
+
 def test_staleness_is_bounded_by_what_ssp_says(text):
     settings = MLP | SLOW | {"data": text, "method": "ssp", "staleness": 2, "compute_time": "exponential"}
     found = sd.run(ran, 5, args=(settings,)).results[0]["staleness"]
