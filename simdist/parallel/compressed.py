@@ -40,8 +40,8 @@ class Compressed(ReplicaMethod):
         compressor: with its counts, `sent_bytes` against `plain_bytes`.
 
     A checkpoint keeps the sum of all ranks' residuals, so any number of ranks may resume from it and no gradient is
-    lost. It keeps neither the residual of each rank nor PowerSGD's Q, so a resumed run is not bit-identical to one
-    that was not stopped.
+    lost; another method that resumes drops them. It keeps neither the residual of each rank nor PowerSGD's Q, so a
+    resumed run is not bit-identical to one that was not stopped.
 
     Cost per rank and step: the compressor's. Memory: the compressor's `state`.
 
