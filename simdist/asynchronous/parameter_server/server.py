@@ -51,7 +51,8 @@ class Server:
         shard: this server's.
         consistency: the rule by which reads and updates wait; equal on all servers.
         learning_rate: of each step. A step applies the mean of the updates of all workers; an update that is applied
-            separately has 1/p of the rate, for p workers alive, and so of weight decay and of Adam's steps.
+            separately has 1/p of the rate, for p workers alive: so p of them decay weights once, and make one of Adam's
+            steps.
         staleness_aware: give such an update 1/τ of the rate instead, where τ is its staleness, at least 1.
         deadline_s: a worker that owes a request and is silent for this long counts as dead; None for no limit.
         until: after this many whole steps all workers are released, including those ahead.
