@@ -59,10 +59,10 @@ class SideBySide(Layer):
     def backward_input(self, context: tuple[Any, list[Any]], dy: Array) -> tuple[Array, list[Any]]:
         """From the last layer to the first; pending is a list in the order of the layers."""
         how, contexts = context
-        dx, pending = None, list[Any]()
-        for layer, inner, part in zip(*map(reversed, (self.layers, contexts, self._apart(dy, how))), strict=True):
-            own, rest = layer.backward_input(inner, part)
-            pending.insert(0, rest)
+        dx, parts = None, self._apart(dy, how)
+        pending: list[Any] = [None] * len(self.layers)
+        for i in reversed(range(len(self.layers))):
+            own, pending[i] = self.layers[i].backward_input(contexts[i], parts[i])
             dx = own if dx is None else f.add(dx, own)
         return dx, pending
 
