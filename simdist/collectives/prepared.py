@@ -30,8 +30,9 @@ def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Way | None:
         return None
     if found is None:
         return None
-    array, dtype, way, when = found  # an array may have the id of one that no longer exists
-    return way if array() is x and x.dtype is dtype and x.flags.carray and when == version("all_reduce") else None
+    array, dtype, way, when = found
+    same = array() is x and x.dtype is dtype and x.ndim == 1  # its id may be of another; its shape may have been set
+    return way if same and x.flags.carray and when == version("all_reduce") else None
 
 
 def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:

@@ -106,6 +106,20 @@ def test_an_array_that_may_not_be_written_to_any_more_is_refused(spmd):
     spmd(program, 2)
 
 
+@pytest.mark.filterwarnings("ignore:.*shape:DeprecationWarning")  # of NumPy 2.5
+@pytest.mark.parametrize("items", [24, N])
+def test_an_array_of_another_shape_is_reduced_as_one_row_all_the_same(spmd, items):
+    def program(comm):
+        x = new(comm, 0, items=items)
+        for shape in ((items,), (items // 3, 3)):
+            x.shape = shape
+            x[...] = 10**comm.rank
+            all_reduce(x, comm, algorithm="direct")
+        return int(x.min()), int(x.max()), is_prepared(comm, x)
+
+    assert spmd(program, 2) == [(11, 11, False)] * 2
+
+
 def test_an_array_that_owns_its_memory_can_still_grow(spmd):
     def program(comm):
         x = np.ones(8)
