@@ -100,6 +100,14 @@ def test_cross_entropy_is_stable_row_by_row(dtype):
     assert p.dtype == dtype
 
 
+def test_a_class_that_is_ruled_out_adds_nothing_to_a_target_of_another_rank():
+    told = {}
+    f.cross_entropy(
+        np.array([[-np.inf, 0.5, 0.0]]), np.array([2]), 3, lambda values, op: told.update({op: values.tolist()})
+    )
+    assert told["sum"] == [[pytest.approx(1 + math.exp(-0.5))], [0.0]]
+
+
 def test_losses_are_added_up_in_float64():
     total, _ = f.cross_entropy(np.zeros((99_999, 2), np.float32), np.zeros(99_999, np.uint8))
     assert total == pytest.approx(99_999 * float(np.log(np.float32(2))), rel=1e-13)

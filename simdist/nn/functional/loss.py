@@ -38,7 +38,8 @@ def cross_entropy(
     at, inside = within(targets, first, logits.shape[1])
     sums = np.empty_like(p, shape=(2, len(targets)))
     totals, hits = sums
-    np.multiply(p[np.arange(len(targets)), at], inside, out=hits)
+    hits[...] = 0
+    np.copyto(hits, p[np.arange(len(targets)), at], where=inside)  # a product by 0 would make NaN of -Inf
     np.exp(p, out=p)
     totals[...] = p.sum(axis=1)
     combine(sums, "sum")
