@@ -67,11 +67,12 @@ class MpiGroup:
 
     def notes(self, data: bytes) -> list[str]:
         """Every member's text, each of at most NOTE_BYTES bytes."""
-        mine = np.zeros(NOTE_BYTES, np.uint8)
-        mine[: len(data)] = np.frombuffer(data, np.uint8)
-        every = np.empty((self.size, NOTE_BYTES), np.uint8)
+        ended = data + b"."  # so that zeros at the end of a text are not taken for what follows it
+        mine = np.zeros(NOTE_BYTES + 1, np.uint8)
+        mine[: len(ended)] = np.frombuffer(ended, np.uint8)
+        every = np.empty((self.size, len(mine)), np.uint8)
         self.mpi.Allgather(mine, every)
-        return [row.tobytes().rstrip(b"\0").decode(errors="surrogateescape") for row in every]
+        return [row.tobytes().rstrip(b"\0")[:-1].decode(errors="surrogateescape") for row in every]
 
     def unreceived(self) -> list[str]:
         """The messages that no receive has taken, in words: of each source the first."""

@@ -440,13 +440,19 @@ def test_ranks_agree_or_are_not_asked(spmd):
 
 def test_notes_are_exchanged(spmd):
     def program(comm):
-        words = (f"Grüße von {comm.rank}", "", "x" * 1000, f"caf\udce9 {comm.rank}")  # a file's name may be no text
+        words = (
+            f"Grüße von {comm.rank}",
+            "",
+            "x" * 1000,
+            f"caf\udce9 {comm.rank}",
+            "\0\0",
+        )  # a file's name may be no text
         notes = [comm.exchange(note) for note in words]
         return notes, raised(comm.exchange, "y" * 1001)[0]
 
     for notes, kind in spmd(program, RANKS):
         assert notes[:3] == [[f"Grüße von {r}" for r in range(RANKS)], [""] * RANKS, ["x" * 1000] * RANKS]
-        assert notes[3] == [f"caf\udce9 {r}" for r in range(RANKS)]
+        assert notes[3:] == [[f"caf\udce9 {r}" for r in range(RANKS)], ["\0\0"] * RANKS]
         assert kind == ArgumentError.__name__
 
 
