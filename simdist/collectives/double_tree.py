@@ -6,7 +6,7 @@
 In a single binary tree half of the ranks are leaves, which only send or only receive. `two_trees` builds two, such that
 a leaf of one is an inner node of the other; so all ranks send and receive in nearly every step.
 
-Source: Sanders, Speck, Traeff 2009, Parallel Computing 35(12), 581-594.
+Source: Sanders, Speck, Träff 2009, Parallel Computing 35(12), 581-594.
 """
 
 from collections.abc import Sequence

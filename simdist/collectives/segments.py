@@ -1,8 +1,8 @@
 """Segments: the pieces in which a pipeline passes an array on.
 
 While one rank sends segment i, the next one already passes on segment i-1. More segments fill the pipeline
-sooner and pay more latencies; s = sqrt(k n beta / alpha) of them are best where k steps pass before the last
-rank gets the first segment.
+sooner and pay more latencies. Where the last rank gets the first segment in step k+1, s segments take k+s steps of
+alpha + n beta / s, and s = sqrt(k n beta / alpha) is best.
 """
 
 from simdist.arrays import Partition, partition, slices

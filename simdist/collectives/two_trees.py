@@ -20,7 +20,7 @@ children in the only tree where it has any. Edges have two colours, one active i
 rank's two upward edges differ in colour, and so do those from its two children. So no rank sends twice or receives
 twice in one step.
 
-Source: Sanders, Speck, Traeff 2009, Parallel Computing 35(12), 581-594: trees in order, one of them shifted by a
+Source: Sanders, Speck, Träff 2009, Parallel Computing 35(12), 581-594: trees in order, one of them shifted by a
 rank, and their edges in two colours.
 """
 

@@ -1,8 +1,9 @@
 """Guard: makes any abnormal end of one rank the end of the job, so that no other rank waits for it.
 
 On an exception the guard prints the traceback and ends the job. A rank that leaves waits for the others to end their
-programs: if its exit code is not 0, or another rank waits for it, the job ends within 3 s. Of the code it learns by
-`sys.exit` and `exit`, not by `raise SystemExit`. The other ranks and the launcher notice a death.
+programs: if its exit code is not 0, or another rank waits for it, the job ends within 3 s. The guard learns the code
+from calls of `sys.exit`, `exit` and `quit`, not from `raise SystemExit`. The other ranks and the launcher notice a
+death.
 """
 
 import atexit
