@@ -188,12 +188,7 @@ def _prepare(x: Array, comm: Communicator, op: Reduction) -> Callable[[Array], N
 
 
 @algorithm(
-    "all_reduce",
-    "direct",
-    cost=_all_reduce_cost,
-    formula=_all_reduce_formula,
-    by_messages=False,
-    prepare=_prepare,
+    "all_reduce", "direct", cost=_all_reduce_cost, formula=_all_reduce_formula, by_messages=False, prepare=_prepare
 )
 def direct_all_reduce(
     x: Array, comm: Communicator, op: Reduction, one_shot: bool | None = None, staged: bool = False

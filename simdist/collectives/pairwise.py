@@ -63,10 +63,7 @@ def _all_to_all_cost(case: Case, steps: int) -> Cost:
 
 
 @algorithm(
-    "all_to_all",
-    "pairwise",
-    cost=lambda case: _all_to_all_cost(case, steps=case.ranks - 1),
-    formula=chunk_each_step,
+    "all_to_all", "pairwise", cost=lambda case: _all_to_all_cost(case, steps=case.ranks - 1), formula=chunk_each_step
 )
 def pairwise_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     """Fill row i of y with row r of rank i's x: one partner a step.

@@ -85,28 +85,14 @@ def _attend(
 
 
 def attention_backward(
-    qkv: Any,
-    y: Any,
-    p: tuple[Any, ...],
-    dy: Any,
-    keep: Any = None,
-    share: float = 0.0,
-    *,
-    groups: int,
+    qkv: Any, y: Any, p: tuple[Any, ...], dy: Any, keep: Any = None, share: float = 0.0, *, groups: int
 ) -> Any:
     """See `simdist.nn.functional`; p is from `attention` in this file."""
     return _attend_backward(qkv, (y, dy), p[0], groups, _of(keep), share)
 
 
 def flash_attention_backward(
-    qkv: Any,
-    y: Any,
-    lse: Any,
-    dy: Any,
-    keep: Any = None,
-    share: float = 0.0,
-    *,
-    groups: int,
+    qkv: Any, y: Any, lse: Any, dy: Any, keep: Any = None, share: float = 0.0, *, groups: int
 ) -> Any:
     """See `simdist.nn.functional`."""
     if keep is None and flash.takes(qkv, lse.shape[1], groups, y.shape[-1] // lse.shape[1]):

@@ -165,10 +165,7 @@ def pointwise(
         return f"{loads}\nfor (int k = 0; k < WIDTH; ++k) {{ {names}{items}\n{body}\n{results} }}\n{stores}"
 
     packs = loop(
-        "Pack<{t}> {x}_p",
-        " = load({x}_, i); ",
-        "{t}& {x}_k = {x}_p.x[k]; ",
-        "store({x}_, i, {x}_p); ",
+        "Pack<{t}> {x}_p", " = load({x}_, i); ", "{t}& {x}_k = {x}_p.x[k]; ", "store({x}_, i, {x}_p); "
     ).replace("WIDTH", "N")
     single = loop("{t} {x}_s", " = {x}_[i]; ", "{t}& {x}_k = {x}_s; ", "{x}_[i] = {x}_s; ").replace("WIDTH", "1")
     return f"""

@@ -76,13 +76,7 @@ class Group:
     """
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        network: Network,
-        context: str,
-        ranks: Sequence[int],
-        nodes: Placement,
-        family: str,
+        self, scheduler: Scheduler, network: Network, context: str, ranks: Sequence[int], nodes: Placement, family: str
     ) -> None:
         self.scheduler = scheduler
         self.network = network

@@ -23,11 +23,7 @@ from simdist.nn.functional.dispatch import (
     dispatch,
     dispatch_backward,
 )
-from simdist.nn.functional.experts import (
-    experts_linear,
-    experts_linear_backward_input,
-    experts_linear_backward_weight,
-)
+from simdist.nn.functional.experts import experts_linear, experts_linear_backward_input, experts_linear_backward_weight
 from simdist.nn.functional.flash import flash_attention, flash_attention_backward
 from simdist.nn.functional.gate import balance, gate, gate_backward, z_loss
 from simdist.nn.functional.heads import attention, attention_backward

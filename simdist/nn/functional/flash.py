@@ -91,14 +91,7 @@ def flash_attention(
 @fused("attention")
 @by_shape
 def flash_attention_backward(
-    qkv: Array,
-    y: Array,
-    lse: Array,
-    dy: Array,
-    keep: Keep | None = None,
-    share: float = 0.0,
-    *,
-    groups: int,
+    qkv: Array, y: Array, lse: Array, dy: Array, keep: Keep | None = None, share: float = 0.0, *, groups: int
 ) -> Array:
     """Returns dqkv; qkv, y, lse, keep, share and groups, without a default, are as for `flash_attention`.
 

@@ -100,14 +100,7 @@ def attention(
 
 @fused("attention")
 def attention_backward(
-    qkv: Array,
-    y: Array,
-    p: tuple[Array, ...],
-    dy: Array,
-    keep: Array | None = None,
-    share: float = 0.0,
-    *,
-    groups: int,
+    qkv: Array, y: Array, p: tuple[Array, ...], dy: Array, keep: Array | None = None, share: float = 0.0, *, groups: int
 ) -> Array:
     """Returns dqkv; qkv, y, p, keep, share and groups, without a default, are as for `attention`.
 
