@@ -42,7 +42,7 @@ from simdist.collectives.api import (
     scatter,
 )
 from simdist.collectives.bounds import lower_bound
-from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula, all_send, in_turn, over_nodes
 from simdist.collectives.registry import algorithm, algorithms, cost, formula
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "algorithms",
     "all_gather",
     "all_reduce",
+    "all_send",
     "all_to_all",
     "barrier",
     "broadcast",

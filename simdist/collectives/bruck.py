@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, all_send
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
@@ -49,7 +49,7 @@ def _all_gather_cost(case: Case) -> Cost:
 
 def _all_gather_formula(case: Case) -> Formula:
     p, n = case.ranks, case.num_bytes
-    return Formula((p - 1).bit_length(), n * (p - 1) / p)
+    return all_send(case, Formula((p - 1).bit_length(), n * (p - 1) / p))
 
 
 @algorithm("all_gather", "bruck", cost=_all_gather_cost, formula=_all_gather_formula)
@@ -104,7 +104,7 @@ def _all_to_all_cost(case: Case) -> Cost:
 
 def _all_to_all_formula(case: Case) -> Formula:
     p, n = case.ranks, case.num_bytes
-    return Formula((p - 1).bit_length(), n * sum(_rows(p, d) for d in _distances(p)) / p)
+    return all_send(case, Formula((p - 1).bit_length(), n * sum(_rows(p, d) for d in _distances(p)) / p))
 
 
 @algorithm("all_to_all", "bruck", cost=_all_to_all_cost, formula=_all_to_all_formula)

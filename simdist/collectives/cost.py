@@ -8,7 +8,7 @@ from simdist.arrays import Partition, partition
 from simdist.cluster import Cluster, Link, find_cluster
 from simdist.errors import ArgumentError, require_least
 
-__all__ = ["Case", "Cost", "Formula", "OverNodes", "chunk_each_step", "in_turn", "over_nodes"]
+__all__ = ["Case", "Cost", "Formula", "OverNodes", "all_send", "chunk_each_step", "in_turn", "over_nodes"]
 
 
 class Cost(NamedTuple):
@@ -227,3 +227,16 @@ def over_nodes(
     found._senders = case.per_node if senders is None else senders
     found._at_once = at_once
     return found
+
+
+def all_send(case: Case, formula: Formula, away: float | None = None) -> Formula:
+    """The Formula of an algorithm in which all ranks send at once, each to partners on its own node and on others.
+
+    Args:
+        away: the share of messages that go to other nodes; if not given, that of the p - 1 other ranks which are there.
+    """
+    if case.on_one_node:
+        return formula
+    p, k = case.ranks, case.per_node
+    share = (p - k) / (p - 1) if away is None else away
+    return over_nodes(case, Formula(0, 0), formula, senders=max(1, round(k * share)))

@@ -89,7 +89,10 @@ class Phases(NamedTuple):
             find("all_gather", self.all_gather).formula(whole),
         )
         columns = find("all_reduce", self.all_reduce).formula(_column(case, row_size, whole.chunk_bytes(0)))
-        return in_turn(rows, columns) if case.ranks_per_node % row_size else over_nodes(case, rows, columns)
+        if case.ranks_per_node % row_size == 0:
+            return over_nodes(case, rows, columns)
+        leaving = 1 if row_size % case.ranks_per_node == 0 else 2  # rows that leave a node; columns carry little
+        return over_nodes(case, Formula(0, 0), in_turn(rows, columns), senders=leaving)
 
 
 def _column(case: Case, row_size: int, num_bytes: int, rank: int = 0) -> Case:

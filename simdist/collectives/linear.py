@@ -11,7 +11,7 @@ import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
+from simdist.collectives.cost import Case, Cost, Formula, all_send, chunk_each_step
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
@@ -157,7 +157,11 @@ def _naive_cost(case: Case) -> Cost:
     return Cost(steps, steps, steps * n, steps * n)
 
 
-@algorithm("all_reduce", "naive", cost=_naive_cost, formula=_reduce_formula)
+def _naive_formula(case: Case) -> Formula:
+    return all_send(case, _reduce_formula(case))
+
+
+@algorithm("all_reduce", "naive", cost=_naive_cost, formula=_naive_formula)
 def naive_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
     """Replace x by its reduction over all ranks: every rank sends its whole x to every other.
 

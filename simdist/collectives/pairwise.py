@@ -11,11 +11,15 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 
 from simdist.arrays import Array, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, chunk_each_step
+from simdist.collectives.cost import Case, Cost, Formula, all_send, chunk_each_step
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
 __all__ = ["linear_all_to_all", "pairwise_all_to_all", "pairwise_reduce_scatter"]
+
+
+def _formula(case: Case, reduces: bool = False) -> Formula:
+    return all_send(case, chunk_each_step(case, reduces))
 
 
 # -- reduce-scatter -----------------------------------------------------------------------------------
@@ -26,9 +30,7 @@ def _reduce_scatter_cost(case: Case) -> Cost:
     return Cost(steps=p - 1, messages=p - 1, sent_bytes=case.num_bytes - own, reduced_bytes=(p - 1) * own)
 
 
-@algorithm(
-    "reduce_scatter", "pairwise", cost=_reduce_scatter_cost, formula=lambda case: chunk_each_step(case, reduces=True)
-)
+@algorithm("reduce_scatter", "pairwise", cost=_reduce_scatter_cost, formula=lambda case: _formula(case, reduces=True))
 def pairwise_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> None:
     """Leave in chunk r of x the reduction over all ranks; the other chunks stay as they were.
 
@@ -62,9 +64,7 @@ def _all_to_all_cost(case: Case, steps: int) -> Cost:
     return Cost(steps, case.ranks - 1, case.num_bytes - case.chunk_bytes(case.rank))
 
 
-@algorithm(
-    "all_to_all", "pairwise", cost=lambda case: _all_to_all_cost(case, steps=case.ranks - 1), formula=chunk_each_step
-)
+@algorithm("all_to_all", "pairwise", cost=lambda case: _all_to_all_cost(case, steps=case.ranks - 1), formula=_formula)
 def pairwise_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     """Fill row i of y with row r of rank i's x: one partner a step.
 
@@ -91,7 +91,7 @@ def pairwise_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     "all_to_all",
     "linear",
     cost=lambda case: _all_to_all_cost(case, steps=min(case.ranks - 1, 1)),
-    formula=chunk_each_step,
+    formula=_formula,
 )
 def linear_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     """Fill row i of y with row r of rank i's x: all messages start at once, and arrive in any order.

@@ -8,7 +8,7 @@ Comput. Appl. 19(1), 49-66.
 """
 
 from simdist.arrays import Array, Reduction, partition
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, all_send
 from simdist.collectives.cube import Cube, double, fold_guest, halve, to_guest
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -32,7 +32,9 @@ def _formula(case: Case) -> Formula:
     cube, n = Cube(case.ranks, 0), case.num_bytes
     q = cube.size
     share = n * (q - 1) / q
-    return Formula(_steps(cube), 2 * share + 2 * n * cube.has_guest, share + n * cube.has_guest)
+    if cube.has_guest:
+        return Formula(_steps(cube), 2 * share + 2 * n, share + n)
+    return all_send(case, Formula(_steps(cube), 2 * share, share))
 
 
 @algorithm("all_reduce", "rabenseifner", cost=_cost, formula=_formula)

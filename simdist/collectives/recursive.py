@@ -9,11 +9,13 @@ beyond a power of two.
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
 """
 
+from math import log
+
 import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, all_send
 from simdist.collectives.cube import Cube, double, fold_guest, from_guest, halve, to_guest
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -36,7 +38,7 @@ def _reduce_scatter_formula(case: Case) -> Formula:
     halving = n * cube.widest() / case.ranks
     if cube.has_guest:
         return Formula(cube.steps, n + halving + n / case.ranks, n + halving)
-    return Formula(cube.steps, halving, halving)
+    return all_send(case, Formula(cube.steps, halving, halving))
 
 
 @algorithm("reduce_scatter", "recursive_halving", cost=_reduce_scatter_cost, formula=_reduce_scatter_formula)
@@ -75,7 +77,9 @@ def _all_gather_cost(case: Case) -> Cost:
 def _all_gather_formula(case: Case) -> Formula:
     cube, n = Cube(case.ranks, 0), case.num_bytes
     doubling = n * cube.widest() / case.ranks
-    return Formula(cube.steps, n / case.ranks + doubling + n if cube.has_guest else doubling)
+    if cube.has_guest:
+        return Formula(cube.steps, n / case.ranks + doubling + n)
+    return all_send(case, Formula(cube.steps, doubling))
 
 
 @algorithm("all_gather", "recursive_doubling", cost=_all_gather_cost, formula=_all_gather_formula)
@@ -111,7 +115,10 @@ def _all_reduce_cost(case: Case) -> Cost:
 
 def _all_reduce_formula(case: Case) -> Formula:
     cube, n = Cube(case.ranks, 0), case.num_bytes
-    return Formula(cube.steps, cube.steps * n, (len(cube.distances) + cube.has_guest) * n)
+    formula = Formula(cube.steps, cube.steps * n, (len(cube.distances) + cube.has_guest) * n)
+    if cube.has_guest:
+        return formula
+    return all_send(case, formula, away=1 - log(case.per_node, max(2, case.ranks)))  # whole arrays, near and far
 
 
 @algorithm("all_reduce", "recursive_doubling", cost=_all_reduce_cost, formula=_all_reduce_formula)
