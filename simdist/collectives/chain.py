@@ -51,7 +51,8 @@ def chain_broadcast(x: Array, comm: Communicator, root: int, segment_bytes: int 
         segment_bytes: how long a segment may be; sqrt(n alpha / ((p - 2) beta)) is best. The default is the
             same for all links, so that all ranks and the cost agree without a measurement.
 
-    Cost per rank: s messages, n bytes; the last rank of the line sends none.
+    Cost per rank: s messages, n bytes; the last rank of the line sends none. The formula pays a
+    latency for each step, by Hockney's model; where segments follow each other on the wire, the broadcast takes less.
     """
     before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     parts = segments(len(x), x.dtype.itemsize, segment_bytes)
