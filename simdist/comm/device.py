@@ -51,7 +51,7 @@ class Device:
     processors: int = 8
 
     def enter(self) -> None:
-        """Select the device for the calling thread, which is new."""
+        """Select the device for the calling thread, which may be new."""
         if self.kind == "cupy":
             device_library().select(self.index)
 

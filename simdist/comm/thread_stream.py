@@ -42,8 +42,9 @@ class ThreadWork(Work):
         self._error: BaseException | None = None
 
     def perform(self) -> None:
-        """Make the call; an error is kept for `wait`."""
+        """Make the call on the thread, which may be new to the device; an error is kept for `wait`."""
         try:
+            self._comm.device.enter()
             self._result = self._call()
         except BaseException as error:
             self._line.failure = self._error = error
@@ -120,7 +121,6 @@ class ThreadStream(Stream):
             raise self._line.failure
 
     def _serve(self) -> None:
-        self.comm.device.enter()
         while (work := self._works.get()) is not None:
             work.perform()
             del work  # it refers to its arguments, which would stay until the next comes

@@ -2,6 +2,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 from weakref import ref
 
 import numpy as np
@@ -110,6 +111,15 @@ def test_work_on_a_stream_hands_back_what_it_raised(comm):
     with pytest.raises(ZeroDivisionError):
         side.start(divmod, 1, 0).wait()
     assert side.start(divmod, 7, 2).wait() == (3, 1)
+
+
+def test_work_on_a_stream_that_cannot_use_its_device_raises_and_is_not_waited_for_in_vain(comm):
+    side = comm.stream("side")
+    side.comm.device = SimpleNamespace(enter=lambda: 1 // 0)
+    work = side.start(len, "")
+    assert work._done.wait(10)
+    with pytest.raises(ZeroDivisionError):
+        work.wait()
 
 
 def test_one_stream_that_waits_for_another_leaves_the_wait_of_the_main_one_alone(comm):
