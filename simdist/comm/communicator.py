@@ -167,7 +167,8 @@ class Communicator(Checks):
                 reach.
 
         Raises:
-            CollectiveMismatch: on every rank; it lists what each rank said.
+            CollectiveMismatch: on every rank; it lists what each rank said. Real ranks may catch it and go on; virtual
+                ones may be calls apart by then, so that each later call of this group raises it again.
         """
 
     @abstractmethod

@@ -498,6 +498,19 @@ def test_a_mismatch_is_the_same_on_all_ranks_and_says_who_said_what(culprit):
     assert f"rank {culprit}: " in told.pop()
 
 
+def test_a_group_whose_ranks_disagreed_raises_that_again():
+    def program(comm):
+        told = []
+        for op in (("sum", "max")[comm.rank % 2], "sum"):
+            with pytest.raises(CollectiveMismatch) as caught:
+                all_reduce(np.ones(4), comm, op)
+            told.append(str(caught.value))
+        return told
+
+    one, again = run(program, 3)[0]
+    assert one == again
+
+
 def test_swapped_order_is_a_mismatch():
     def program(comm):
         x = np.ones(4)
