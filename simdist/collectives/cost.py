@@ -1,5 +1,6 @@
 """Cost: exact counts of what a collective moves, and its running time by the papers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple, TypeVar
@@ -8,7 +9,7 @@ from simdist.arrays import Partition, partition
 from simdist.cluster import Cluster, Link, find_cluster
 from simdist.errors import ArgumentError, require_least
 
-__all__ = ["Case", "Cost", "Formula", "OverNodes", "all_send", "chunk_each_step", "in_turn", "over_nodes"]
+__all__ = ["Case", "Cost", "Formula", "OverNodes", "all_send", "chunk_each_step", "doubling", "in_turn", "over_nodes"]
 
 
 class Cost(NamedTuple):
@@ -229,14 +230,26 @@ def over_nodes(
     return found
 
 
-def all_send(case: Case, formula: Formula, away: float | None = None) -> Formula:
-    """The Formula of an algorithm in which all ranks send at once, each to partners on its own node and on others.
-
-    Args:
-        away: the share of messages that go to other nodes; if not given, that of the p - 1 other ranks which are there.
-    """
+def all_send(case: Case, formula: Formula) -> Formula:
+    """The Formula of an algorithm in which all ranks send at once, each to partners on its own node and on others."""
     if case.on_one_node:
         return formula
     p, k = case.ranks, case.per_node
-    share = (p - k) / (p - 1) if away is None else away
-    return over_nodes(case, Formula(0, 0), formula, senders=max(1, round(k * share)))
+    return over_nodes(case, Formula(0, 0), formula, senders=round(k * (p - k) / (p - 1)))
+
+
+def doubling(case: Case, each: Callable[[int], Formula], all_ranks: bool = False) -> Formula:
+    """The Formula of rounds between ranks 1, 2, 4, … apart, each(distance), counted from the root.
+
+    Where nodes have a power of two of ranks, and root is the first of one, closer ranks than that share a node.
+
+    Args:
+        all_ranks: whether all ranks send at once; if not, one of each node.
+    """
+    k = case.per_node
+    rounds = [each(1 << i) for i in range((case.ranks - 1).bit_length())]
+    near = k.bit_length() - 1 if k & (k - 1) == 0 and case.root % k == 0 else 0
+    if case.on_one_node or (all_ranks and not near):
+        return all_send(case, in_turn(Formula(0, 0), *rounds))
+    inside, between = (in_turn(Formula(0, 0), *part) for part in (rounds[:near], rounds[near:]))
+    return over_nodes(case, inside, between, senders=k if all_ranks else 1)

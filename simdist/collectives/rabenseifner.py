@@ -8,7 +8,7 @@ Comput. Appl. 19(1), 49-66.
 """
 
 from simdist.arrays import Array, Reduction, partition
-from simdist.collectives.cost import Case, Cost, Formula, all_send
+from simdist.collectives.cost import Case, Cost, Formula, doubling
 from simdist.collectives.cube import Cube, double, fold_guest, halve, to_guest
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -31,10 +31,10 @@ def _steps(cube: Cube) -> int:
 def _formula(case: Case) -> Formula:
     cube, n = Cube(case.ranks, 0), case.num_bytes
     q = cube.size
-    share = n * (q - 1) / q
     if cube.has_guest:
+        share = n * (q - 1) / q
         return Formula(_steps(cube), 2 * share + 2 * n, share + n)
-    return all_send(case, Formula(_steps(cube), 2 * share, share))
+    return doubling(case, lambda d: Formula(2, 2 * n * d / q, n * d / q), all_ranks=True)
 
 
 @algorithm("all_reduce", "rabenseifner", cost=_cost, formula=_formula)

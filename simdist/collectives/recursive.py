@@ -9,13 +9,11 @@ beyond a power of two.
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
 """
 
-from math import log
-
 import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, all_send
+from simdist.collectives.cost import Case, Cost, Formula, doubling
 from simdist.collectives.cube import Cube, double, fold_guest, from_guest, halve, to_guest
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
@@ -35,10 +33,10 @@ def _reduce_scatter_cost(case: Case) -> Cost:
 
 def _reduce_scatter_formula(case: Case) -> Formula:
     cube, n = Cube(case.ranks, 0), case.num_bytes
-    halving = n * cube.widest() / case.ranks
     if cube.has_guest:
+        halving = n * cube.widest() / case.ranks
         return Formula(cube.steps, n + halving + n / case.ranks, n + halving)
-    return all_send(case, Formula(cube.steps, halving, halving))
+    return doubling(case, lambda d: Formula(1, n * d / case.ranks, n * d / case.ranks), all_ranks=True)
 
 
 @algorithm("reduce_scatter", "recursive_halving", cost=_reduce_scatter_cost, formula=_reduce_scatter_formula)
@@ -76,10 +74,9 @@ def _all_gather_cost(case: Case) -> Cost:
 
 def _all_gather_formula(case: Case) -> Formula:
     cube, n = Cube(case.ranks, 0), case.num_bytes
-    doubling = n * cube.widest() / case.ranks
     if cube.has_guest:
-        return Formula(cube.steps, n / case.ranks + doubling + n)
-    return all_send(case, Formula(cube.steps, doubling))
+        return Formula(cube.steps, n / case.ranks + n * cube.widest() / case.ranks + n)
+    return doubling(case, lambda d: Formula(1, n * d / case.ranks), all_ranks=True)
 
 
 @algorithm("all_gather", "recursive_doubling", cost=_all_gather_cost, formula=_all_gather_formula)
@@ -115,10 +112,9 @@ def _all_reduce_cost(case: Case) -> Cost:
 
 def _all_reduce_formula(case: Case) -> Formula:
     cube, n = Cube(case.ranks, 0), case.num_bytes
-    formula = Formula(cube.steps, cube.steps * n, (len(cube.distances) + cube.has_guest) * n)
     if cube.has_guest:
-        return formula
-    return all_send(case, formula, away=1 - log(case.per_node, max(2, case.ranks)))  # whole arrays, near and far
+        return Formula(cube.steps, cube.steps * n, (len(cube.distances) + 1) * n)
+    return doubling(case, lambda _: Formula(1, n, n), all_ranks=True)
 
 
 @algorithm("all_reduce", "recursive_doubling", cost=_all_reduce_cost, formula=_all_reduce_formula)

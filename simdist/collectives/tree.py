@@ -18,10 +18,12 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 spanning trees in Chan, Heimlich, Purkayastha, van de Geijn 2007, Concurrency Comput. 19(13), 1749-1783.
 """
 
+from dataclasses import replace
+
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.binomial import Binomial
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, in_turn
+from simdist.collectives.cost import Case, Cost, Formula, doubling, in_turn
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
@@ -37,8 +39,7 @@ def _broadcast_cost(case: Case) -> Cost:
 
 
 def _broadcast_formula(case: Case) -> Formula:
-    rounds = Binomial.rounds(case.ranks)
-    return Formula(rounds, rounds * case.num_bytes)
+    return doubling(case, lambda _: Formula(1, case.num_bytes))
 
 
 @algorithm("broadcast", "binomial", cost=_broadcast_cost, formula=_broadcast_formula)
@@ -69,8 +70,7 @@ def _reduce_cost(case: Case) -> Cost:
 
 
 def _reduce_formula(case: Case) -> Formula:
-    rounds = Binomial.rounds(case.ranks)
-    return Formula(rounds, rounds * case.num_bytes, rounds * case.num_bytes)
+    return doubling(case, lambda _: Formula(1, case.num_bytes, case.num_bytes))
 
 
 @algorithm("reduce", "binomial", cost=_reduce_cost, formula=_reduce_formula)
@@ -111,7 +111,7 @@ def _block_bytes(case: Case, tree: Binomial) -> int:
 
 def _share_formula(case: Case) -> Formula:
     p = case.ranks
-    return Formula(Binomial.rounds(p), case.num_bytes * (p - 1) / p)
+    return doubling(case, lambda d: Formula(1, case.num_bytes * min(d, p - d) / p))
 
 
 @algorithm("scatter", "binomial", cost=_scatter_cost, formula=_share_formula)
@@ -193,7 +193,8 @@ def _all_reduce_cost(case: Case) -> Cost:
 
 
 def _all_reduce_formula(case: Case) -> Formula:
-    return in_turn(_reduce_formula(case), _broadcast_formula(case))
+    n = case.num_bytes
+    return doubling(replace(case, root=0), lambda _: Formula(2, 2 * n, n))  # a round up and a round down
 
 
 @algorithm("all_reduce", "tree", cost=_all_reduce_cost, formula=_all_reduce_formula)

@@ -125,6 +125,28 @@ def test_all_ranks_that_send_share_the_card_of_their_node(operation, name, p):
     assert measured / 1.55 < predicted < measured * 1.55
 
 
+NEAR_OR_FAR = [
+    ("all_reduce", "rabenseifner"),
+    ("all_reduce", "recursive_doubling"),
+    ("all_reduce", "tree"),
+    ("all_gather", "recursive_doubling"),
+    ("reduce", "binomial"),
+    ("reduce_scatter", "recursive_halving"),
+]
+
+
+@pytest.mark.parametrize("num_bytes", [160, 16_000_000])
+@pytest.mark.parametrize("p", [8, 16])
+@pytest.mark.parametrize(("operation", "name"), NEAR_OR_FAR)
+def test_rounds_between_near_ranks_take_the_link_inside_their_node(operation, name, p, num_bytes):
+    """All took the link between nodes, and trees on nodes of eight seemed three times as slow as they are."""
+    cluster = preset("h100").with_(devices_per_node=4)
+    root = {"root": 0} if operation == "reduce" else {}
+    measured = seconds(operation, name, p, num_bytes, cluster=cluster, **root)
+    predicted = formula(operation, name, ranks=p, num_bytes=num_bytes, ranks_per_node=4).on(cluster, p)
+    assert predicted == pytest.approx(measured, rel=0.01)
+
+
 def test_auto_takes_no_algorithm_in_which_all_share_the_card_of_their_node():
     """With Bruck's, which pays fewer latencies, ten ranks on nodes of four took 2.8 times as long."""
     cluster = preset("this-machine").with_(devices_per_node=4)
