@@ -136,7 +136,7 @@ Counts = TypeVar("Counts", Cost, Formula)
 
 
 def in_turn(*parts: Counts) -> Counts:
-    """The cost, or the formula, of several collectives one after the other."""
+    """The cost, or the formula, of several collectives one after the other; the phases of a formula take one link."""
     kind = Formula if isinstance(parts[0], Formula) else Cost
     return kind(*(sum(counts) for counts in zip(*parts, strict=True)))
 
@@ -231,7 +231,10 @@ def over_nodes(
 
 
 def all_send(case: Case, formula: Formula) -> Formula:
-    """The Formula of an algorithm in which all ranks send at once, each to partners on its own node and on others."""
+    """The Formula of an algorithm in which all ranks send at once, each to partners on its own node and on others.
+
+    Of p - 1 partners p - k are on other nodes, so on average k (p-k) / (p-1) of a node's k ranks send there at once.
+    """
     if case.on_one_node:
         return formula
     p, k = case.ranks, case.per_node
@@ -239,9 +242,9 @@ def all_send(case: Case, formula: Formula) -> Formula:
 
 
 def doubling(case: Case, each: Callable[[int], Formula], all_ranks: bool = False) -> Formula:
-    """The Formula of rounds between ranks 1, 2, 4, … apart, each(distance), counted from the root.
+    """The Formula of rounds between ranks 1, 2, 4, … apart, counted from the root: the sum of each(distance).
 
-    Where nodes have a power of two of ranks, and root is the first of one, closer ranks than that share a node.
+    Where a node has k ranks, a power of two, and root is the first of its node, ranks less than k apart share a node.
 
     Args:
         all_ranks: whether all ranks send at once; if not, one of each node.
