@@ -46,7 +46,8 @@ def kept(
         Booleans of this shape.
 
     Source: Salmon, Moraes, Dror, Shaw 2011, SC '11 (counter-based generators); Steele, Lea, Flood 2014,
-    OOPSLA '14 (the 64-bit mix).
+    OOPSLA '14 (the 64-bit mix); Wellons 2018, nullprogram.com/blog/2018/07/31, lowbias32 (the 32-bit mix, without its
+    last step).
     """
     *axes, columns = shape
     keep = np.empty_like(like, shape=(math.prod(axes), columns), dtype=np.bool_)
