@@ -168,15 +168,11 @@ def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = F
 
 
 def _all_reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
-    if case.on_one_node:
-        return _all_reduce_moves(case, one_shot, staged).cost(case)
-    return all_reduce_cost(case, staged)
+    return _all_reduce_moves(case, one_shot, staged).cost(case) if case.on_one_node else all_reduce_cost(case, staged)
 
 
 def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
-    if case.on_one_node:
-        return _all_reduce_moves(case, one_shot, staged).formula(case)
-    return all_reduce_formula(case)
+    return _all_reduce_moves(case, one_shot, staged).formula(case) if case.on_one_node else all_reduce_formula(case)
 
 
 def _prepare(x: Array, comm: Communicator, op: Reduction) -> Callable[[Array], None] | None:
@@ -230,9 +226,7 @@ def _one_rank(case: Case, one_shot: bool | None = None, staged: bool = False) ->
 
 
 def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
-    if case.on_one_node:
-        return _one_rank(case, one_shot, staged).cost(case)
-    return reduce_cost(case, staged)
+    return _one_rank(case, one_shot, staged).cost(case) if case.on_one_node else reduce_cost(case, staged)
 
 
 def _reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:

@@ -29,15 +29,11 @@ def _moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _cost(case: Case, staged: bool = False) -> Cost:
-    if case.on_one_node:
-        return _moves(case, staged).cost(case)
-    return all_reduce_cost(case, staged)
+    return _moves(case, staged).cost(case) if case.on_one_node else all_reduce_cost(case, staged)
 
 
 def _formula(case: Case, staged: bool = False) -> Formula:
-    if case.on_one_node:
-        return _moves(case, staged).formula(case)
-    return all_reduce_formula(case)
+    return _moves(case, staged).formula(case) if case.on_one_node else all_reduce_formula(case)
 
 
 @algorithm("reduce_scatter", "direct", cost=_cost, formula=_formula, by_messages=False)
