@@ -2,9 +2,16 @@
 
 from simdist.planning.execution import Execution, execute
 from simdist.planning.job import Job
+from simdist.planning.roofline import (
+    data_parallel_tokens,
+    mixed_replicas,
+    mixed_tokens,
+    pipeline_weights,
+    tensor_parallel_ranks,
+)
 from simdist.planning.search import Plan, Plans, planned, search
 from simdist.planning.space import SCHEDULES, ways
-from simdist.planning.speedup import amdahl_speedup, gustafson_speedup
+from simdist.planning.speedup import amdahl_speedup, gustafson_speedup, karp_flatt_share
 from simdist.planning.step import Step, computing_s
 from simdist.planning.text import details, fit_text, headline, mesh_text, overview, table, zero_text
 from simdist.planning.workbench import Workbench
@@ -19,16 +26,22 @@ __all__ = [
     "Workbench",
     "amdahl_speedup",
     "computing_s",
+    "data_parallel_tokens",
     "details",
     "execute",
     "fit_text",
     "gustafson_speedup",
     "headline",
+    "karp_flatt_share",
     "mesh_text",
+    "mixed_replicas",
+    "mixed_tokens",
     "overview",
+    "pipeline_weights",
     "planned",
     "search",
     "table",
+    "tensor_parallel_ranks",
     "ways",
     "zero_text",
 ]

@@ -8,12 +8,12 @@
     one duration    p ranks    [ s ][        1 - s         ]        weak scaling: s is the share on p ranks
                     one rank   [ s ][               p (1 - s)             …
 
-Source: Amdahl 1967, AFIPS 30, 483-485; Gustafson 1988, CACM 31(5), 532-533.
+Source: Amdahl 1967, AFIPS 30, 483-485; Gustafson 1988, CACM 31(5), 532-533; Karp, Flatt 1990, CACM 33(5), 539-543.
 """
 
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, require_least, require_more
 
-__all__ = ["amdahl_speedup", "gustafson_speedup"]
+__all__ = ["amdahl_speedup", "gustafson_speedup", "karp_flatt_share"]
 
 
 def amdahl_speedup(serial: float, ranks: float) -> float:
@@ -44,6 +44,23 @@ def gustafson_speedup(serial: float, ranks: float) -> float:
     """
     _check(serial, ranks)
     return ranks + (1 - ranks) * serial
+
+
+def karp_flatt_share(speedup: float, ranks: float) -> float:
+    """(1/S - 1/p) / (1 - 1/p): the serial share s with which Amdahl's law has this speedup, as measured on p ranks.
+
+    It stays the same with more ranks where work is not divided, and grows where messages and waiting cost more.
+
+    Args:
+        speedup: S.
+        ranks: p.
+
+    Raises:
+        ArgumentError: S is not above 0, or p not above 1.
+    """
+    require_more("speedup", speedup, 0)
+    require_more("ranks", ranks, 1)
+    return (1 / speedup - 1 / ranks) / (1 - 1 / ranks)
 
 
 def _check(serial: float, ranks: float) -> None:

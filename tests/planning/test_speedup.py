@@ -9,7 +9,7 @@ import simdist as sd
 from simdist.cluster import Link, preset
 from simdist.collectives import broadcast
 from simdist.errors import ArgumentError
-from simdist.planning import amdahl_speedup, gustafson_speedup
+from simdist.planning import amdahl_speedup, gustafson_speedup, karp_flatt_share
 
 AT_ONCE = preset("h100").with_(inside=Link(0.0, inf))
 
@@ -41,6 +41,19 @@ def test_gustafsons_hypercube():
     assert [round(gustafson_speedup(s, 1024)) for s in (0.004, 0.008)] == [1020, 1016]
     assert [round(amdahl_speedup(s, 1024)) for s in (0.004, 0.008)] == [201, 111]
     assert amdahl_speedup(0.05, 1e12) == pytest.approx(20)
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 1024])
+@pytest.mark.parametrize("serial", [0, 0.05, 1])
+def test_the_metric_of_karp_and_flatt_finds_the_share_again(serial, ranks):
+    assert karp_flatt_share(amdahl_speedup(serial, ranks), ranks) == pytest.approx(serial, abs=1e-12)
+
+
+def test_textbooks_on_karp_and_flatt():
+    assert [round(karp_flatt_share(s, p), 3) for s, p in ((1.8, 2), (3.0, 4), (4.7, 8))] == [0.111, 0.111, 0.100]
+    for numbers, message in (((0, 2), "speedup is 0; needs more than 0"), ((1, 1), "ranks is 1; needs more than 1")):
+        with pytest.raises(ArgumentError, match=message):
+            karp_flatt_share(*numbers)
 
 
 @pytest.mark.parametrize("speedup", [amdahl_speedup, gustafson_speedup])
