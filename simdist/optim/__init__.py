@@ -7,7 +7,7 @@ from simdist.optim.lamb import LAMB
 from simdist.optim.lars import LARS
 from simdist.optim.norm import Combine, largest, norms
 from simdist.optim.optimizer import Optimizer
-from simdist.optim.schedule import BatchTrade, Schedule, batch_trade, scaled_learning_rate
+from simdist.optim.schedule import BatchTrade, Schedule, batch_trade, noise_scale, scaled_learning_rate
 from simdist.optim.sgd import SGD
 from simdist.optim.spans import Spans
 
@@ -25,6 +25,7 @@ __all__ = [
     "Spans",
     "batch_trade",
     "largest",
+    "noise_scale",
     "norms",
     "scaled_learning_rate",
 ]

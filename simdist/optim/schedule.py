@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, require_least, require_more, unknown_name
 
-__all__ = ["BatchTrade", "Schedule", "batch_trade", "scaled_learning_rate"]
+__all__ = ["BatchTrade", "Schedule", "batch_trade", "noise_scale", "scaled_learning_rate"]
 
 _SHAPES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
@@ -128,7 +128,8 @@ def batch_trade(batch_size: float, noise_scale: float) -> BatchTrade:
 
     Args:
         batch_size: B, of all ranks together.
-        noise_scale: B_noise; nearly tr Σ / |G|², of the mean gradient G and the covariance Σ of a sample's.
+        noise_scale: B_noise; nearly tr Σ / |G|², of the mean gradient G and the covariance Σ of a sample's: see
+            the function `noise_scale`.
 
     Raises:
         ArgumentError: a number is not above 0.
@@ -139,3 +140,28 @@ def batch_trade(batch_size: float, noise_scale: float) -> BatchTrade:
     require_more("noise_scale", noise_scale, 0)
     steps = 1 + noise_scale / batch_size
     return BatchTrade(steps, 1 + batch_size / noise_scale, 1 / steps)
+
+
+def noise_scale(small_size: float, small_squared: float, large_size: float, large_squared: float) -> float:
+    """(s - l) / (l/b - s/B): the noise scale tr Σ / |G|², from the lengths of gradients of two batch sizes.
+
+    A gradient of B samples has |G|² + tr Σ / B as its mean squared length. In data parallelism both come for nothing:
+    each rank's own gradient, of b samples, and the mean of all, of B.
+
+    Args:
+        small_size, large_size: b and B.
+        small_squared, large_squared: s and l, the squared lengths of such gradients, each averaged over many steps.
+
+    Raises:
+        ArgumentError: b is not above 0, B not above b, or the gradients are so short that all would be noise.
+
+    Source: McCandlish, Kaplan, Amodei 2018, arXiv 1812.06162, appendix A.1: the ratio of its two estimates.
+    """
+    require_more("small_size", small_size, 0)
+    require_more("large_size", large_size, small_size)
+    signal = large_squared / small_size - small_squared / large_size
+    if not signal > 0:
+        told = f"squared lengths are {small_squared} of {small_size} samples and {large_squared} of {large_size}"
+        limit = f"more than {small_squared * small_size / large_size} of {large_size}: averages over more steps"
+        raise ArgumentError(f"{told}; needs {limit}")
+    return (small_squared - large_squared) / signal

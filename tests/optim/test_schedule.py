@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
-from simdist.optim import Schedule, batch_trade, scaled_learning_rate
+from simdist.optim import Schedule, batch_trade, noise_scale, scaled_learning_rate
 
 
 def test_it_climbs_in_a_line_and_falls_in_a_cosine():
@@ -83,6 +83,30 @@ def test_the_best_step_on_a_noisy_bowl(batch_size):
     trade = batch_trade(batch_size, noise / squared)
     assert rates[falls.argmax()] == pytest.approx(trade.learning_rate, abs=1e-4)
     assert falls.max() == pytest.approx(squared / 2 / trade.steps, rel=1e-6)
+
+
+def test_the_noise_scale_follows_from_the_lengths_of_gradients():
+    squared, noise = 3.0, 24.0
+    lengths = {size: squared + noise / size for size in (2, 5, 64)}
+    for b, large in ((2, 5), (2, 64), (5, 64)):
+        assert noise_scale(b, lengths[b], large, lengths[large]) == pytest.approx(noise / squared)
+    signal, spread = (1 / (64 - 2)) * (64 * lengths[64] - 2 * lengths[2]), (lengths[2] - lengths[64]) / (1 / 2 - 1 / 64)
+    assert noise_scale(2, lengths[2], 64, lengths[64]) == pytest.approx(spread / signal)  # as in the paper
+    for wrong, message in (
+        ((0, 1, 2, 1), "small_size is 0; needs more than 0"),
+        ((2, 1, 2, 1), "large_size is 2; needs more than 2"),
+        ((1, 8, 4, 2), "8 of 1 samples and 2 of 4; needs more than 2.0 of 4"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            noise_scale(*wrong)
+
+
+def test_ranks_that_average_gradients_see_the_noise_scale():
+    ranks, samples, steps = 8, 4, 4000
+    each = np.array([3.0, 0.0, 4.0]) + 5 * np.random.default_rng(0).normal(size=(steps, ranks, samples, 3))
+    own = each.mean(axis=2)
+    small, large = (own**2).sum(axis=2).mean(), (own.mean(axis=1) ** 2).sum(axis=1).mean()
+    assert noise_scale(samples, small, ranks * samples, large) == pytest.approx(3 * 5**2 / 25, rel=0.05)
 
 
 def test_arguments_have_limits():
