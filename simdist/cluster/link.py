@@ -13,7 +13,8 @@ class Link:
     """A wire by latency and bandwidth: n bytes arrive latency_s + n / bytes_per_s after they are sent.
 
     The papers' alpha is `latency_s`, their beta 1 / `bytes_per_s`. Each direction has this bandwidth. In LogGP, where n
-    bytes arrive after o + (n-1)G + L + o, beta is G and alpha L + 2o - G; a port is busy for n beta, LogP's gap g.
+    bytes arrive after o + (n-1)G + L + o, beta is G and alpha L + 2o - G; a port is busy for n beta, LogP's gap g. So
+    messages of one byte have Link(L + 2o - g, 1 / g) in LogP, if o is at most g.
 
     Raises:
         ArgumentError: a latency below 0, or no bandwidth.

@@ -1,8 +1,10 @@
 from math import nan
 
+import numpy as np
 import pytest
 
-from simdist.cluster import Link
+import simdist as sd
+from simdist.cluster import Link, preset
 from simdist.errors import ArgumentError
 
 
@@ -27,3 +29,21 @@ def test_those_that_send_at_once_share_the_wires(senders, wires, share):
 def test_refuses_what_no_wire_is(latency_s, bytes_per_s, message):
     with pytest.raises(ArgumentError, match=message):
         Link(latency_s, bytes_per_s)
+
+
+def test_the_best_broadcast_in_logp():
+    """To 8 processors with L = 6, o = 2, g = 4: the root sends to four, and the first two of these send, too."""
+    latency, overhead, gap = 6, 2, 4
+    parents = {1: 0, 2: 0, 3: 0, 4: 0, 5: 1, 6: 1, 7: 2}
+
+    def program(comm):
+        x = np.zeros(1, np.uint8)
+        if comm.rank:
+            comm.recv(x, parents[comm.rank])
+        got = comm.clock()
+        for child in (c for c, parent in parents.items() if parent == comm.rank):
+            comm.send(x, child)
+        return got
+
+    machine = preset("this-machine").with_(name="logp", inside=Link(latency + 2 * overhead - gap, 1 / gap))
+    assert sd.run(program, 8, cluster=machine).results == [0, 10, 14, 18, 22, 20, 24, 24]
