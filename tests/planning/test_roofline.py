@@ -8,6 +8,7 @@ import pytest
 from simdist.cluster import Link, preset
 from simdist.collectives import formula
 from simdist.errors import ArgumentError
+from simdist.planning import Workbench, planned
 from simdist.planning.roofline import (
     data_parallel_tokens,
     mixed_replicas,
@@ -15,6 +16,7 @@ from simdist.planning.roofline import (
     pipeline_weights,
     tensor_parallel_ranks,
 )
+from simdist.training import Config
 
 H100 = preset("h100")
 H100S = H100.device.flops_per_s
@@ -76,6 +78,16 @@ def test_the_best_mixture_is_the_best():
     assert replicas[slowest.argmin()] == pytest.approx(best, rel=1e-3)
     assert slowest.min() == pytest.approx(tokens * f / ranks / V5P, rel=1e-3)  # as long as the matrices
     assert best == pytest.approx(sqrt(2 * tokens * ranks / f))
+
+
+@pytest.mark.parametrize(("times", "least", "most"), [(0.5, 0.3, 0.6), (2, 0.0, 0.05)])
+def test_a_plan_waits_for_weights_that_too_few_tokens_hide(times, least, most):
+    bench = Workbench(H100.with_(name="bare", inside=Link(0.0, H100.inside.bytes_per_s)), 8)
+    tokens = int(times * data_parallel_tokens(H100S, H100.inside.bytes_per_s, 8))
+    shape = {"model": "gpt", "layers": 16, "width": 8192, "heads": 64, "vocabulary": 1024, "flash_attention": True}
+    run = {"context_bytes": tokens, "global_batch_size": 8, "zero": 3, "precision": "bf16", "device": "phantom"}
+    step = planned(Config(**shape, **run), bench).step
+    assert least <= step.gradients_s / step.seconds <= most
 
 
 @pytest.mark.parametrize(
