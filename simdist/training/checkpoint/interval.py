@@ -52,7 +52,8 @@ def expected_s(
 ) -> float:
     """M e^(R/M) (e^((τ+δ)/M) - 1) T/τ: how long T seconds of work take on average; restarts may fail, too.
 
-    The last part of the work ends with a checkpoint, as all others. Infinity, where it is too long for a number.
+    T divided by it is a job's goodput, or effective training time ratio. The last part of the work ends with a
+    checkpoint, as all others. Infinity, where it is too long for a number.
 
     Args:
         work_s: T, a multiple of τ; nearly the same for any T much longer than it.
