@@ -22,6 +22,7 @@ from simdist.trace.kind import kind
 from simdist.trace.layout import Layout, nanoseconds
 from simdist.trace.match import match
 from simdist.trace.span import Span
+from simdist.words import counted
 
 __all__ = ["read", "write"]
 
@@ -133,7 +134,11 @@ def read(path: Path) -> tuple[list[Span], int]:
         header = content["otherData"]
         if header["format"] != _FORMAT:
             raise ValueError(f"its format is {header['format']!r}, not {_FORMAT!r}")
-        return _checked(content["traceEvents"], header["ranks"]), header["ranks"]
+        events, ranks = content["traceEvents"], header["ranks"]
+        spans = _checked(events, ranks)
+        if ranks > len(events):  # each rank has its name; statistics take memory for every rank
+            raise ValueError(f"its number of ranks is {ranks}, but it has only {counted(len(events), 'event')}")
+        return spans, ranks
     except OSError as error:
         raise DataError(f"cannot read the trace {path}: {error.strerror}") from error
     except KeyError as error:
@@ -176,4 +181,6 @@ def _checked(events: Iterable[Any], ranks: object) -> list[Span]:
             raise ValueError(f"it has a message of rank {s.peer}, but its ranks are 0 to {ranks - 1}")
         if not (abs(s.start_s) < _LAST_S and abs(s.end_s) < _LAST_S):  # nor is nan
             raise ValueError(f"it has a span from {s.start_s} s to {s.end_s} s")
+        if s.end_s < s.start_s:
+            raise ValueError(f"it has a span that ends at {s.end_s} s, before its start at {s.start_s} s")
     return spans

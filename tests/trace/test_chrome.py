@@ -219,6 +219,14 @@ HEAD = '{"otherData":{"format":"simdist trace 1","ranks":2},"traceEvents":['
         (HEAD + '{"ph":"X","name":"a","pid":0,"args":{"stream":"a","start_s":0,"end_s":NaN}}]}', "from 0.0 s to nan s"),
         (HEAD + '{"ph":"X","name":"a","pid":0,"args":{"stream":"a","start_s":-1e308,"end_s":1}}]}', "from -1e.308 s"),
         (
+            HEAD + '{"ph":"X","name":"a","pid":0,"args":{"stream":"a","start_s":2,"end_s":1}}]}',
+            "ends at 1.0 s, before its start at 2.0 s",
+        ),
+        (
+            '{"otherData":{"format":"simdist trace 1","ranks":1000000000},"traceEvents":[]}',
+            "number of ranks is 1000000000, but it has only 0 events",
+        ),
+        (
             HEAD + '{"ph":"X","name":"send","pid":0,"args":{"stream":"a","start_s":0,"end_s":1,"peer":7}}]}',
             "a message of rank 7, but its ranks are 0 to 1",
         ),
