@@ -37,14 +37,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The command line of `simdist bench`."""
     parser.description = "Time a collective: measured, predicted by the virtual world, and by its formula."
     add = parser.add_argument
-    add("operation", nargs="?", default="all_reduce", help="all_reduce, broadcast, … (all_reduce)")
+    add("operation", nargs="?", help="all_reduce, broadcast, … (all_reduce)")
     add("--ranks", type=int, nargs="+", metavar="P", help="numbers of ranks (2 4; under mpirun all)")
     add("--sizes", type=_size, nargs="+", metavar="BYTES", help="such as 512 64K 4M 1e8 (1K to 4M)")
     add("--algorithms", nargs="+", metavar="NAME", help="which algorithms (all)")
     add("--world", choices=["mpi", "virtual"], default="mpi", help="mpi measures; virtual predicts only (mpi)")
     machine = f"machine to predict for: {_MEASURED}, by ping-pong (mpi); {', '.join(presets())} (this-machine); a .toml"
     add("--cluster", metavar="NAME", help=machine)
-    add("--repeats", type=int, default=20, metavar="N", help="number of measurements; the median counts (20)")
+    add("--repeats", type=int, metavar="N", help="number of measurements; the median counts (20)")
     add("--out", type=Path, metavar="FILE", help="write all figures to FILE, as JSON")
     add("--picture", type=Path, metavar="FILE", help="draw them to FILE: .png, .svg or .pdf")
     add(
@@ -72,13 +72,14 @@ def execute(args: Namespace) -> int:
     """Measure and print, one table for each number of ranks."""
     if args.tune:
         return _tune(args)
-    if args.operation not in OPERATIONS:
-        raise unknown_name("collective with a size", args.operation, OPERATIONS)
-    given = [find(args.operation, name).name for name in args.algorithms or ()]
+    operation, repeats = args.operation or "all_reduce", 20 if args.repeats is None else args.repeats
+    if operation not in OPERATIONS:
+        raise unknown_name("collective with a size", operation, OPERATIONS)
+    given = [find(operation, name).name for name in args.algorithms or ()]
     _check_files(args)
     counts = args.ranks or given_ranks(args.world) or [2, 4]
-    if min(counts) < 1 or args.repeats < 1:
-        raise ArgumentError(f"--ranks {counts} and --repeats {args.repeats} need to be at least 1")
+    if min(counts) < 1 or repeats < 1:
+        raise ArgumentError(f"--ranks {counts} and --repeats {repeats} need to be at least 1")
     source = args.cluster or (_MEASURED if args.world == "mpi" else "this-machine")
     known = None if source == _MEASURED else find_cluster(source)
     found: list[Row] = []
@@ -86,14 +87,14 @@ def execute(args: Namespace) -> int:
     for ranks in counts:
         cluster = known or measure_machine(ranks)
         model = cluster or preset("this-machine")
-        names = given or algorithms(args.operation, ranks)
-        table = rows(args.operation, names, ranks, args.sizes or _SIZES, args.world, model, args.repeats)
+        names = given or algorithms(operation, ranks)
+        table = rows(operation, names, ranks, args.sizes or _SIZES, args.world, model, repeats)
         if cluster is not None and table is not None:  # otherwise rank 0 of this job prints
             print(_report(table, cluster), end="\n\n", flush=True)
             written.append(_as_json(table, cluster))
             found += table
     if args.out is not None and written:
-        every = {"operation": args.operation, "world": args.world, "runs": written}
+        every = {"operation": operation, "world": args.world, "runs": written}
         with writing(args.out):
             args.out.write_text(json.dumps(every, indent=1) + "\n")
         print(f"figures written to {args.out}")
@@ -115,9 +116,10 @@ def _tune(args: Namespace) -> int:
     """Measure, write the table for this user, and print it."""
     if args.world != "mpi" or in_job():
         raise ArgumentError("--tune starts jobs of real ranks itself: leave out --world and mpirun")
-    for name in ("algorithms", "cluster", "picture"):
-        if getattr(args, name) is not None:
-            raise ArgumentError(f"--{name} with --tune, which measures all collectives here: leave out one of them")
+    options = {f"--{name}": getattr(args, name) for name in ("algorithms", "cluster", "picture", "repeats")}
+    for name, given in {args.operation: args.operation, **options}.items():
+        if given is not None:
+            raise ArgumentError(f"{name} with --tune, which measures all collectives here: leave out one of them")
     _check_files(args)
     counts = args.ranks or [2, 4]
     if min(counts) < 2:

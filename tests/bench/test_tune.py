@@ -29,6 +29,8 @@ def test_direct_is_taken_where_nothing_is_clearly_faster():
         (["--algorithms", "ring"], "--algorithms with --tune, which measures all"),
         (["--cluster", "h100"], "--cluster with --tune"),
         (["--picture", "x.png"], "--picture with --tune"),
+        (["broadcast"], "broadcast with --tune, which measures all"),
+        (["--repeats", "5"], "--repeats with --tune"),
         (["--out", "nowhere/t.toml"], "cannot write nowhere/t.toml: needs the name of a file"),
     ],
 )
