@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from simdist.arrays import Array, phantom
 from simdist.bench.jobs import foretell, per_rank
-from simdist.bench.trial import Trial, perform
+from simdist.bench.trial import Trial, perform, require_right
 from simdist.cluster import Cluster
 from simdist.cluster.calibration import calibrated
 from simdist.collectives import formula
@@ -146,6 +146,8 @@ def _time(
         done: called by rank 0 after each call.
     """
     warm_up = 0 if hollow else 1
+    if not hollow:
+        require_right(operation, names, comm)
     times_s = np.zeros((len(lengths), len(names), repeats + warm_up, 2))
     for i, length in enumerate(lengths):
         shape = (comm.size, length) if operation == "all_to_all" else length

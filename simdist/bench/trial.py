@@ -16,8 +16,10 @@ from simdist.arrays import Array, Meter, metered, moved, on_host, partition, red
 from simdist.collectives import cost
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
+from simdist.errors import ArgumentError
 from simdist.trace import Span
 from simdist.trace.kind import COLLECTIVES
+from simdist.words import counted, listed
 
 __all__ = [
     "OPERATIONS",
@@ -30,12 +32,15 @@ __all__ = [
     "expected",
     "outcome",
     "perform",
+    "require_right",
 ]
 
 OPERATIONS = tuple(name for name in COLLECTIVES if name != "barrier")
 """The collectives that move an array."""
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
+_CHECKED = 10_007
+"""Items of the array with which an algorithm is checked before it is timed: not a multiple of any number of ranks."""
 
 
 class Trial(NamedTuple):
@@ -216,6 +221,24 @@ def outcome(trial: Trial, comm: Communicator) -> Outcome:
         promised=counted if led or scattered else _promised(trial, comm, comm.rank, comm.nodes.most),
         digest="" if got is None else hashlib.sha256(got.tobytes()).hexdigest()[:16],
     )
+
+
+def require_right(operation: str, names: Iterable[str], comm: Communicator) -> None:
+    """Check the result of each of these algorithms once, before it is timed. All ranks must call it.
+
+    Raises:
+        ArgumentError: one gives some rank another result than NumPy; on all ranks.
+    """
+    length = _CHECKED // comm.size if operation == "all_to_all" else _CHECKED
+    for name in names:
+        trial = Trial(operation, name, length, "float32")
+        found = outcome(trial, comm)
+        wrong = [r for r, note in enumerate(comm.exchange("wrong" if found.error > found.limit else "")) if note]
+        if wrong:
+            raise ArgumentError(
+                f"{operation} {name} on {counted(comm.size, 'rank')} gives {listed(wrong)} a wrong result "
+                f"({trial.told()}), so it is not timed; simdist verify {operation} --algorithms {name} shows more"
+            )
 
 
 def _error(got: Array | None, want: Array | None) -> float:

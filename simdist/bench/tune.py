@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simdist.bench.race import OWN, Arrays, contenders, lane_of, race
+from simdist.bench.trial import require_right
 from simdist.cluster import Pick, Tuned
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
@@ -43,6 +44,7 @@ def _measure(comm: Communicator, sizes: Sequence[int]) -> dict[str, dict[int, di
         names = algorithms(operation)
         if len(names) == 1:
             continue
+        require_right(operation, names, comm)
         found[operation] = {}
         for size in sizes:
             items = -(-size // (4 * comm.size)) * comm.size

@@ -8,10 +8,11 @@ from jobs import executed
 
 from simdist.arrays import phantom
 from simdist.bench import sweep
-from simdist.bench.measure import Row, bus_bytes_per_s, rows
+from simdist.bench.measure import Row, _time, bus_bytes_per_s, rows
 from simdist.bench.trial import Trial, perform
 from simdist.cluster import Cluster, Device, Link, calibrated, preset
-from simdist.collectives import algorithms
+from simdist.collectives import algorithms, registry
+from simdist.collectives.registry import Algorithm, find
 from simdist.comm.ping_pong import ping_pong
 from simdist.errors import ArgumentError, DataError, UnknownNameError
 from simdist.launch import run
@@ -49,6 +50,19 @@ def test_bus_bandwidth_of_what_is_no_collective():
 def test_one_algorithm_overtakes_another_where_the_lines_cross():
     found = [row("quick", n, 1.0 + n) for n in (0, 10, 20)] + [row("wide", n, 8.0 + n / 2) for n in (0, 10, 20)]
     assert sweep.fastest(found, "measured") == [(0, "quick"), (14, "wide")]
+
+
+def test_a_wrong_result_is_not_timed(monkeypatch):
+    known = find("all_reduce", "ring")
+
+    def careless(x, comm, op):
+        known.run(x, comm, op)
+        x[-1] += comm.rank == 1
+
+    faulty = Algorithm("all_reduce", "careless", careless, known.cost, known.formula)
+    monkeypatch.setitem(registry._ALGORITHMS["all_reduce"], "careless", faulty)
+    with pytest.raises(ArgumentError, match="all_reduce careless on 3 ranks gives rank 1 a wrong result"):
+        run(_time, 3, args=("all_reduce", ["ring", "careless"], [8], 1, False))
 
 
 def test_nobody_overtakes_where_one_is_always_fastest():
