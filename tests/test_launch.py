@@ -24,7 +24,7 @@ from jobs import ROOT, job, needs_mpi
 import simdist as sd
 from simdist import environment
 from simdist.cluster import preset
-from simdist.collectives import all_reduce
+from simdist.collectives import all_reduce, broadcast
 from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.errors import ArgumentError, DeadlineError, RankFailed, UnknownNameError, WorldUnavailable
 from simdist.launch import launch_script, mpirun, room
@@ -378,6 +378,27 @@ def test_a_failure_on_a_stream_that_nobody_waited_for_is_raised_here():
 
     with pytest.raises(Refusal, match="nobody asked"):
         sd.run(program, 2, world="mpi")
+
+
+@needs_mpi
+def test_no_failure_on_a_stream_is_lost_behind_a_later_one_or_another_ranks_mismatch():
+    def fails():
+        raise Refusal("the cause")
+
+    def heard(comm):
+        side = comm.stream("side")
+        side.start(fails)
+        with suppress(ZeroDivisionError):
+            side.start(divmod, 1, 0).wait()
+
+    def skips(comm):
+        side, x = comm.stream("side"), np.ones(1)
+        side.start(fails if comm.rank == 1 else all_reduce, *(() if comm.rank == 1 else (x, side.comm)))
+        side.start(broadcast, x, side.comm).wait()
+
+    for program in (heard, skips):
+        with pytest.raises(Refusal, match="the cause"):
+            sd.run(program, 3, world="mpi")
 
 
 @needs_mpi

@@ -32,16 +32,16 @@ class Line:
         thread_id: the thread that runs it.
         waiting: its current wait; None while it computes.
         count: how many messages it has sent and received.
-        failure: an error of its work that no `wait` has raised yet.
+        failures: the errors of its work that no `wait` has raised yet, in their order.
     """
 
-    __slots__ = ("count", "failure", "name", "thread_id", "waiting")
+    __slots__ = ("count", "failures", "name", "thread_id", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.waiting: Wait | None = None
         self.count = 0
-        self.failure: BaseException | None = None
+        self.failures: list[BaseException] = []
         self.thread_id = threading.get_ident()
 
     def words(self, wait: Wait | None) -> str:

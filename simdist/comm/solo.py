@@ -1,7 +1,10 @@
 """Solo: a world of one rank, without MPI."""
 
 import atexit
+import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
 from time import perf_counter, sleep
 from typing import Any
@@ -156,7 +159,7 @@ class SoloCommunicator(Communicator):
         number += name == "collective"  # the name of the shadow
         context = f"{self.context}.{name}" + (f" {number}" if number > 1 else "")
         stream = ThreadStream(SoloCommunicator(line, self, context), line, self.line)
-        atexit.register(stream.drain)  # without this the process would end in the middle of its work
+        atexit.register(_finish, stream)  # without this the process would end in the middle of its work
         return stream
 
     def agree(self, what: str, later: bool = False) -> None:
@@ -231,3 +234,15 @@ class _Taking(Request):
 
     def _finish(self) -> Status:
         return self._comm.take(self._x, self._tag, self._start_s)
+
+
+def _finish(stream: ThreadStream) -> None:
+    """Wait for a stream's work at the end of the process; its error ends the process as one of the program does."""
+    try:
+        stream.drain()
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        for output in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):  # the program may have replaced or closed it
+                output.flush()
+        os._exit(1)  # an exception would be ignored here

@@ -17,7 +17,11 @@ class Work(ABC):
 
     @abstractmethod
     def wait(self) -> Any:
-        """Block until it is done; return what it returned or raise what it raised."""
+        """Block until it is done; return what it returned or raise what it raised.
+
+        If earlier work on the stream failed, too, and nobody has waited for it, raise that error: it may be the cause,
+        as of a CollectiveMismatch where a rank has skipped a call.
+        """
 
 
 class Stream(ABC):
@@ -34,7 +38,7 @@ class Stream(ABC):
         """Call function(*args, **kwargs) on this stream, after all work that was started there before.
 
         Until its `wait` the function may use the arrays it was given. Work that nobody waits for is done by the end of
-        the program, without a warning.
+        the program, without a warning; its error is then the program's.
 
         Raises:
             ArgumentError: function cannot be called, or an argument is a communicator of another stream.

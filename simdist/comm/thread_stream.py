@@ -28,7 +28,7 @@ class ThreadWork(Work):
 
     Args:
         comm: the communicator of the thread's stream.
-        line: the stream as the watchdog sees it, including a failure that no `wait` has raised.
+        line: the stream as the watchdog sees it, including failures that no `wait` has raised.
         asker: the stream that made this one.
     """
 
@@ -47,11 +47,12 @@ class ThreadWork(Work):
             self._comm.device.enter()
             self._result = self._call()
         except BaseException as error:
-            self._line.failure = self._error = error
+            self._error = error
+            self._line.failures.append(error)
         self._done.set()
 
     def wait(self) -> Any:
-        """Block until it is done; return what it returned or raise what it raised.
+        """See Work.
 
         Raises:
             DeadlockError: it is called by earlier work of the same stream, which runs first.
@@ -70,9 +71,7 @@ class ThreadWork(Work):
             name = f"wait for {self._line.name}"
             self._comm.recorder.add(line.name, name, start_s, self._comm.clock())
         if self._error is not None:
-            if self._line.failure is self._error:
-                self._line.failure = None
-            raise self._error
+            raise self._line.failures.pop(0) if self._error in self._line.failures else self._error
         return self._result
 
 
@@ -109,7 +108,7 @@ class ThreadStream(Stream):
         """Wait for all work, and end the thread.
 
         Raises:
-            BaseException: an error of work that no `wait` has raised.
+            BaseException: the first error of work that no `wait` has raised.
         """
         if self._thread is not None:
             self._works.put(None)
@@ -117,8 +116,8 @@ class ThreadStream(Stream):
             self._thread.join()
             self._asker.waiting = before  # a group that is freed waits for more than this
             self._thread = None
-        if self._line.failure is not None:
-            raise self._line.failure
+        if self._line.failures:
+            raise self._line.failures[0]
 
     def _serve(self) -> None:
         while (work := self._works.get()) is not None:

@@ -187,9 +187,9 @@ class Watchdog:
         for line in self.lines:
             if line in self._seen:
                 self._see_wait(line, *self._seen[line])
-            if line.failure is not None and main and main[0][0] != WORK and main[1] > GRACE_S:
+            if line.failures and main and main[0][0] != WORK and main[1] > GRACE_S:
                 words = f"work on stream {line.name!r} of rank {self.rank} failed"
-                self.conclude(RankFailed(f"{words}:\n{traceback_of(line.failure)}"), 1)
+                self.conclude(RankFailed(f"{words}:\n{traceback_of(line.failures[0])}"), 1)
 
     def _see_wait(self, line: Line, wait: Wait, waited_s: float) -> None:
         if waited_s > GRACE_S and (gone := self._gone(wait)):

@@ -17,7 +17,7 @@ import numpy as np
 from simdist import environment
 from simdist.cluster import Cluster, find_cluster, preset
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import ArgumentError, RankFailed, WorldUnavailable, unknown_name
+from simdist.errors import ArgumentError, CollectiveMismatch, RankFailed, WorldUnavailable, unknown_name
 from simdist.launch.job import Death, Job, how_ended
 from simdist.launch.mpirun import in_job
 from simdist.launch.parcel import packed, unpacked
@@ -141,7 +141,7 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
         for relay in relays:
             relay.pass_on(last=True)
         if code != 0:
-            job.poll(0.0)
+            job.poll()  # what made ranks fail may take another one a moment to tell
             _heed_the_ranks(job)
             while job.deaths and job.poll() is None:
                 pass  # a death caused the failure; mpirun may report more about it before it ends or is overdue
@@ -196,8 +196,11 @@ def _heed_the_ranks(job: Job) -> None:
 
 
 def _first_failure(job: Job) -> BaseException:
-    """The error of the rank that failed first."""
-    told = sorted((json.loads(path.read_text()) for path in _failures(job)), key=lambda failure: failure["at_s"])
+    """The error of the rank that failed first; a mismatch, which all ranks raise, only if none tells its cause."""
+    told = sorted(
+        (json.loads(path.read_text()) for path in _failures(job)),
+        key=lambda failure: (failure["summary"].startswith(f"{CollectiveMismatch.__name__}:"), failure["at_s"]),
+    )
     death = job.deaths[0] if job.deaths else None
     if death is not None and (
         not told or death.at_s < told[0]["at_s"] or f"{death.pid}) has died" in told[0]["summary"]

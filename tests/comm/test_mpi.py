@@ -387,6 +387,20 @@ def test_a_stream_works_in_order_beside_the_main_one(spmd):
         assert (context, name) == (".communication", "communication")
 
 
+def test_what_failed_first_and_was_not_waited_for_is_raised_first(spmd):
+    def program(comm):
+        side = comm.stream("side")
+        first, second = side.start(int, "cause"), side.start(int, "consequence")
+        told = []
+        for work in (second, second, second, first):
+            with pytest.raises(ValueError, match="invalid") as error:
+                work.wait()
+            told.append(str(error.value).split("'")[1])
+        return told
+
+    assert spmd(program, 2) == [["cause", "consequence", "consequence", "cause"]] * 2
+
+
 def test_streams_of_one_name_are_told_apart(spmd):
     def program(comm):
         return [named(comm.stream("side").comm, comm) for _ in range(3)]

@@ -164,11 +164,19 @@ def test_a_stream_that_ends_leaves_the_wait_that_it_is_part_of(comm):
     assert comm.line.waiting is wait
 
 
-@pytest.mark.parametrize("work", ["print('done')", "1 / 0"])
-def test_work_that_nobody_waits_for_is_done_before_the_process_ends(work):
-    code = f"import simdist as sd, time; sd.world().stream('side').start(lambda: (time.sleep(0.2), {work}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["done"] or "ZeroDivisionError: division by zero" in done.stderr
+@pytest.mark.parametrize(
+    ("work", "code", "told"),
+    [
+        ("print('done')", 0, "done"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero"),
+        ("exit(3)", 1, "SystemExit: 3"),
+    ],
+)
+def test_work_that_nobody_waits_for_is_done_before_the_process_ends(work, code, told):
+    program = f"import simdist as sd, time; sd.world().stream('side').start(lambda: (time.sleep(0.2), {work}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert (done.stdout + done.stderr).splitlines()[-1] == told
 
 
 def test_the_world_runs_a_program_of_any_size():

@@ -341,7 +341,7 @@ def test_nobody_waits_for_word_of_a_rank_that_has_left(watchdog, boards):
 
 def test_a_failure_on_a_stream_while_its_rank_is_blocked(watchdog):
     side = watchdog.line("side")
-    side.failure = KeyError("lost")
+    side.failures.append(KeyError("lost"))
     rounds(watchdog, 5.0)  # the main stream computes, and may yet ask
     watchdog.lines[0].waiting = WORK, None, "side", 0
     rounds(watchdog, 5.0)  # and now does

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from simdist.errors import RankFailed
+from simdist.errors import CollectiveMismatch, RankFailed
 from simdist.launch.job import Death
 from simdist.launch.parcel import packed
 from simdist.launch.run import _collect, _first_failure, _heed_the_ranks, _Relay
@@ -33,6 +33,12 @@ def test_the_first_failure_is_raised(job):
     error = _first_failure(job)
     assert (type(error), error.args) == (KeyError, ("early",))
     assert error.__notes__ == ["raised on rank 2 of 3:\nline 3"]
+
+
+def test_what_kept_a_rank_from_a_collective_is_raised_rather_than_the_mismatch(job):
+    failed(job, 0, 1.0, CollectiveMismatch("ranks 0, 2: all_reduce, rank 1: broadcast"))
+    failed(job, 1, 2.0, KeyError("cause"))
+    assert type(_first_failure(job)) is KeyError
 
 
 @pytest.mark.parametrize(("died_s", "first"), [(0.5, RankFailed), (1.5, ValueError)])

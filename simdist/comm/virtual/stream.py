@@ -68,8 +68,9 @@ class VirtualWork(Work):
             comm = self._stream.comm
             comm.recorder.add(fiber.stream, f"wait for {comm.stream_name}", start_s, self._end_s)
         if self.error is not None:
-            self.heard = True
-            raise self.error
+            first = self if self.heard else next(work for work in self._stream.failed if not work.heard)
+            first.heard = True
+            raise first.error or self.error
         return self._result
 
 
