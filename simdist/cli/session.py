@@ -102,6 +102,8 @@ class Session:
                 progress.step(line)
                 if line:
                     folder.write_line(line)
+                if trainer.diverged_at == trainer.done:
+                    progress.say(f"the loss of step {trainer.done} is not finite: the run has diverged")
             if trainer.stopped:
                 progress.say(self._stopped(trainer.stopped, trainer.done, folder, trainer.comm))
 

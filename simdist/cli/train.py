@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 from simdist.cli.run import add_survive
 from simdist.cli.session import Session
@@ -70,7 +71,8 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Train, on the ranks of this job or on new ones."""
-    with deaf_to(signal.SIGUSR1):  # until a handler is set: by default SIGUSR1 would kill the process
+    with deaf_to(signal.SIGUSR1), catch_warnings():  # until a handler is set: by default SIGUSR1 would kill the process
+        filterwarnings("ignore", "(overflow|invalid value) encountered", RuntimeWarning)  # the log tells it, once
         return _execute(args)
 
 

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +79,7 @@ class Trainer:
         data: the ranks that have different windows of each batch: one of each group that shares a replica.
         done: how many steps are done.
         stopped: the signal that asked for the end of the run before its last step, if one did.
+        diverged_at: the first step, from 1, whose loss on this rank was not finite; 0 if there was none.
         gauge: the cost of the steps so far, not counting those before a resumption.
         ledger: what used this rank's memory in a few steps.
         remembered: the start and end times of the last few of these steps.
@@ -96,6 +98,7 @@ class Trainer:
         self.checkpoints = checkpoints
         self.done = 0
         self.stopped: signal.Signals | None = None
+        self.diverged_at = 0
         self._loss = 0.0  # since the last line: summed over what this rank has seen,
         self._auxiliary_loss = 0.0  # likewise of the layers themselves,
         self._targets = 0  # and how many bytes all ranks together have predicted
@@ -217,7 +220,10 @@ class Trainer:
         micro_batches = part.micro_batches(config.micro_batches)
         noise = [Noise(config.seed, self.done, each.samples) for each in micro_batches]
         with auxiliary.collected() as losses:
-            self._loss += method.train([each.windows for each in micro_batches], scale, self._rate(self.done), noise)
+            loss = method.train([each.windows for each in micro_batches], scale, self._rate(self.done), noise)
+        if not isfinite(loss):
+            self.diverged_at = self.diverged_at or self.done + 1
+        self._loss += loss
         self._auxiliary_loss += losses.total
         if config.check_every and (self.done + 1) % config.check_every == 0:
             check_replicas(method.model.parameters, self.method.comm)
