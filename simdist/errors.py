@@ -6,13 +6,14 @@ it can be pickled from a rank's process to the one that started it.
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import wraps
 from inspect import signature
 from numbers import Integral, Real
 from os import sep
 from pathlib import Path
 from sysconfig import get_paths
 from traceback import extract_tb
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "ArgumentError",
@@ -34,6 +35,7 @@ __all__ = [
     "UnknownNameError",
     "UnmatchedMessage",
     "WorldUnavailable",
+    "as_declared",
     "own_line",
     "require_kind",
     "require_least",
@@ -46,6 +48,9 @@ __all__ = [
     "unknown_name",
     "wrong_return",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _MANY = 30  # names: more are not listed if a near one is found
 
@@ -157,6 +162,39 @@ def require_whole(name: str, value: object, least: int) -> None:
 def _require_number(name: str, value: object) -> None:
     if not isinstance(value, Real):
         raise ArgumentError(f"{name} is {value!r:.60}; needs a number")
+
+
+def as_declared(formula: Callable[P, T]) -> Callable[P, T]:
+    """A decorator of formulas, which then get arguments of the types that they declare.
+
+    For float and int these are Python's own numbers of at least 0, for int whole ones. NumPy's are of fixed size:
+    4 * np.int32(2**30) is 0.
+
+    Raises:
+        ArgumentError: when called with others.
+    """
+    takes = signature(formula)
+    kinds = {name: each.annotation for name, each in takes.parameters.items()}
+
+    @wraps(formula)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        given = takes.bind(*args, **kwargs)
+        for name, value in given.arguments.items():
+            kind = kinds[name]
+            if kind in (float, int) or (kind == float | None and value is not None):
+                given.arguments[name] = _plain(name, value, kind is int)
+            elif isinstance(kind, type) and kind is not bool:
+                require_kind(name, value, kind)
+        return formula(*given.args, **given.kwargs)
+
+    return checked
+
+
+def _plain(name: str, value: Any, whole: bool) -> float:
+    require_least(name, value, 0)
+    if whole and value % 1:
+        raise ArgumentError(f"{name} is {value}; needs a whole number")
+    return int(value) if whole or isinstance(value, Integral) else float(value)
 
 
 def require_kind(name: str, value: object, kind: type, such_as: str = "") -> None:

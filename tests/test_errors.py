@@ -6,6 +6,7 @@ import pytest
 import simdist as sd
 from simdist.arrays import phantom
 from simdist.asynchronous import graphs
+from simdist.bench.measure import bus_bytes_per_s
 from simdist.collectives import cost
 from simdist.comm import Mesh
 from simdist.data import Batches, Corpus
@@ -17,9 +18,15 @@ from simdist.errors import (
     require_takes,
     require_whole,
 )
-from simdist.nn import Embedding, Linear, Shape, gpt, mlp
+from simdist.nn import Embedding, Linear, Shape, formulas, gpt, mlp
 from simdist.optim import Adam, AdamW, Schedule
 from simdist.parallel import DataParallel, compression, optimizer, pipeline
+from simdist.parallel.compression.formulas import qsgd_bits
+from simdist.parallel.expert import exchange_elements
+from simdist.parallel.pipeline.formulas import formula as pipeline_formula
+from simdist.parallel.sequence import ulysses_elements
+from simdist.parallel.zero import formulas as zero
+from simdist.parallel.zero import infinity
 from simdist.planning import Workbench, execute, planned, search
 from simdist.plots import timeline, timeline_page, traffic
 from simdist.training import Config, methods
@@ -149,3 +156,55 @@ def test_what_is_of_another_kind_is_told_by_its_name(call, fault):
 def test_nan_is_within_no_limits(require):
     with pytest.raises(ArgumentError, match="x is nan; needs "):
         require("x", float("nan"), *([] if require is require_share else [0]))
+
+
+GPT2 = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50257)
+FORMULAS = [
+    (bus_bytes_per_s, {"operation": "all_reduce", "ranks": 4, "num_bytes": 1 << 30, "seconds": 2}),
+    (formulas.kv_cache_bytes, {"shape": GPT2, "tokens": 1 << 30, "item_bytes": 2}),
+    (formulas.matmul_flops, {"shape": GPT2, "sequences": 1 << 10}),
+    (formulas.model_flops, {"shape": GPT2, "sequences": 1 << 10}),
+    (
+        formulas.training_flops,
+        {"parameters": 1 << 30, "tokens": 1 << 30, "layers": 96, "width": 12288, "context": 1024},
+    ),
+    (formulas.megatron_parameters, {"layers": 96, "width": 12288, "vocabulary": 51200, "context": 2048}),
+    (formulas.megatron_training_s, {"parameters": 1 << 30, "tokens": 1 << 30, "flops_per_s": 1 << 30}),
+    (zero.paper_bytes, {"weights": 1 << 30, "ranks": 64, "zero_stage": 2}),
+    (zero.paper_elements, {"weights": 1 << 30, "ranks": 64, "zero_stage": 3, "shards": 8, "micro_batches": 4}),
+    (zero.offloaded_bytes, {"weights": 1 << 30, "ranks": 4}),
+    (infinity.efficiency, {"intensity": 1 << 20, "bytes_per_s": 1 << 30, "flops_per_s": 1 << 30}),
+    (pipeline_formula, {"name": "zb-h1", "stages": 4, "micro_batches": 8, "times": pipeline.Times()}),
+    (qsgd_bits, {"items": 1 << 30, "levels": 1 << 20}),
+    (exchange_elements, {"tokens": 1 << 30, "width": 64, "ranks": 4, "top_k": 2}),
+    (ulysses_elements, {"tokens": 1 << 30, "width": 64, "ranks": 4, "kv_width": 16}),
+]
+
+
+@pytest.mark.parametrize(("formula", "given"), FORMULAS, ids=lambda each: getattr(each, "__name__", ""))
+def test_formulas_count_with_numbers_of_any_size(formula, given):
+    def numpy(x):
+        return np.int32(x) if isinstance(x, int) else x
+
+    right = formula(**given)
+    assert formula(**{name: numpy(x) for name, x in given.items()}) == right
+    assert not isinstance(right, np.generic)
+
+
+@pytest.mark.parametrize("wrong", ["4", None, float("nan"), -1, [4]])
+@pytest.mark.parametrize(("formula", "given"), FORMULAS, ids=lambda each: getattr(each, "__name__", ""))
+def test_formulas_refuse_what_is_no_number(formula, given, wrong):
+    for name in given.keys() - {"kv_width"} if wrong is None else given:
+        with pytest.raises(ArgumentError):
+            formula(**given | {name: wrong})
+
+
+def test_what_is_declared_as_whole_is():
+    with pytest.raises(ArgumentError, match="ranks is 1.5; needs a whole number"):
+        zero.paper_bytes(1e9, 1.5, 2)
+
+
+def test_a_shape_counts_with_numbers_of_any_size():
+    large = Shape(layers=np.int32(96), width=np.int16(12288), heads=96, context=np.int16(2048), vocabulary=51200)
+    plain = Shape(layers=96, width=12288, heads=96, context=2048, vocabulary=51200)
+    assert formulas.num_parameters(large) == formulas.num_parameters(plain)

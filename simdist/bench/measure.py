@@ -15,7 +15,7 @@ from simdist.cluster.calibration import calibrated
 from simdist.collectives import formula
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
-from simdist.errors import require_least, unknown_name
+from simdist.errors import as_declared, require_least, unknown_name
 
 __all__ = ["Row", "bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
 
@@ -173,6 +173,7 @@ def median_seconds(found: Array) -> Array:
     return np.median(np.max(found[..., 1] - found[..., 0], axis=0), axis=-1)
 
 
+@as_declared
 def bus_bytes_per_s(operation: str, ranks: int, num_bytes: int, seconds: float) -> float:
     """The bus bandwidth as defined by nccl-tests: the rate at which an ideal algorithm would use every link.
 

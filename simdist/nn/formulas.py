@@ -6,6 +6,7 @@ E  experts     S  slots of all experts  k  width of its keys, and of its values
 a  width of attention's output, q in most models
 """
 
+from simdist.errors import as_declared
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 
+@as_declared
 def num_parameters(shape: Shape) -> int:
     """The number of parameters of `gpt(shape)`.
 
@@ -92,12 +94,14 @@ def _attention_weights(shape: Shape) -> int:
     return queries + (h + 2 * shape.attention_width) * latent + h * shape.rotary_features + after
 
 
+@as_declared
 def num_active_parameters(shape: Shape) -> int:
     """The number of parameters used by each token: of a block's experts top_k. Mixtral 8x7B: 12.9 of 46.7 billion."""
     idle = sum(count * (kind.experts - kind.top_k) for kind, count in shape.kinds() if kind.experts)
     return num_parameters(shape) - idle * _perceptron_parameters(shape, shape.ffn_features)
 
 
+@as_declared
 def kv_cache_bytes(shape: Shape, tokens: float = 1, item_bytes: float = 2) -> float:
     """The bytes of the keys and values that a model keeps of these tokens, to continue a text: 2 k l an item.
 
@@ -118,6 +122,7 @@ def _perceptron_parameters(shape: Shape, f: int) -> int:
     return 3 * h * f if shape.is_llama else 2 * h * f + f + h
 
 
+@as_declared
 def matmul_flops(shape: Shape, sequences: int) -> int:
     """The operations in the matrix products of one forward and backward of full-length sequences.
 
@@ -147,6 +152,7 @@ def _block_flops(shape: Shape, b: int) -> int:
     return 3 * block + again + scores
 
 
+@as_declared
 def model_flops(shape: Shape, sequences: float, causal: bool = False) -> float:
     """The operations that one forward and backward of a model need, however they are done: for MFU.
 
@@ -190,6 +196,7 @@ def _perceptron_flops(shape: Shape, b: int) -> int:
     return (slots + b * s * shape.shared_experts) * each + 2 * b * s * h * experts
 
 
+@as_declared
 def training_flops(parameters: float, tokens: float, layers: float = 0, width: float = 0, context: float = 0) -> float:
     """T (6 N + 12 l h s): the operations of training on T tokens; with N alone, the 6 N T of scaling laws.
 

@@ -2,7 +2,7 @@
 
 from math import sqrt
 
-from simdist.errors import ArgumentError, require_least, require_more, unknown_name
+from simdist.errors import ArgumentError, as_declared, require_least, require_more, unknown_name
 from simdist.nn.shape import RECOMPUTATIONS
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
 ]
 
 
+@as_declared
 def megatron_parameters(layers: float, width: float, vocabulary: float, context: float) -> float:
     """P = 12 l h² (1 + 13 / (12 h) + (V + s) / (12 l h)): tied logits, and no norm after the last block.
 
@@ -27,6 +28,7 @@ def megatron_parameters(layers: float, width: float, vocabulary: float, context:
     return layers * (12 * h**2 + 13 * h) + (vocabulary + context) * h
 
 
+@as_declared
 def megatron_flops(
     layers: float, width: float, vocabulary: float, context: float, sequences: float, recompute: str = "full"
 ) -> float:
@@ -56,6 +58,7 @@ def megatron_flops(
     return times[0] * maps + times[1] * attention + 3 * logits
 
 
+@as_declared
 def megatron_tensor_elements(
     width: float, context: float, sequences: float, tensor_parallel: int, recompute: str = "none"
 ) -> float:
@@ -77,6 +80,7 @@ def megatron_tensor_elements(
     return 2 * all_reduces * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
 
 
+@as_declared
 def megatron_pipeline_elements(
     width: float, context: float, sequences: float, tensor_parallel: int = 1, chunks: int = 1
 ) -> float:
@@ -95,6 +99,7 @@ def megatron_pipeline_elements(
     return chunks * sequences * context * width / tensor_parallel
 
 
+@as_declared
 def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) -> float:
     """8 T P / (n X): the time to train a GPT on T tokens, if it is so large that its other operations are negligible.
 
@@ -115,6 +120,7 @@ def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) ->
     return 8 * tokens * parameters / flops_per_s
 
 
+@as_declared
 def megatron_activation_bytes(
     context: float,
     width: float,
@@ -155,6 +161,7 @@ def megatron_activation_bytes(
     return kept * (s * b * h * (34 / t if sequence_parallel else 10 + 24 / t) + scores)
 
 
+@as_declared
 def megatron_outer_activation_bytes(
     context: float,
     width: float,
@@ -180,6 +187,7 @@ def megatron_outer_activation_bytes(
     return context * sequences * width / tensor_parallel * (pipeline_parallel + ends)
 
 
+@as_declared
 def megatron_checkpoint_bytes(layers: float, checkpoints: float, input_bytes: float, layer_bytes: float) -> float:
     """c A_in + (l/c) A: what is kept of l layers with full recomputation from c checkpoints.
 
@@ -199,6 +207,7 @@ def megatron_checkpoint_bytes(layers: float, checkpoints: float, input_bytes: fl
     return checkpoints * input_bytes + layers / checkpoints * layer_bytes
 
 
+@as_declared
 def megatron_checkpoints(layers: float, input_bytes: float, layer_bytes: float) -> float:
     """√(l A / A_in): the number of checkpoints with which the least is kept, 2 √(l A A_in).
 

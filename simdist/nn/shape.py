@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
+from numbers import Integral
 
 from simdist.errors import ArgumentError, require_share, require_whole, unknown_name
 from simdist.nn.functional.rotary import ROPE_BASE
@@ -100,6 +101,10 @@ class Shape:
     group: int | None = None
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Integral) and not isinstance(value, bool):  # NumPy's overflow in large models
+                object.__setattr__(self, each.name, int(value))
         for name, least in (("layers", 0), ("width", 1), ("heads", 1), ("context", 1), ("vocabulary", 1)):
             require_whole(name, getattr(self, name), least)
         require_share("dropout", self.dropout)

@@ -4,7 +4,7 @@ how sums of few items fill.
 
 from math import log2, pow, sqrt
 
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, as_declared, require_least
 
 __all__ = [
     "qsgd_bits",
@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 
+@as_declared
 def quantization_ratio(levels: int, bits: int = 32, warmup: float = 0.0) -> float:
     """bits / lg(levels): the size of an item divided by that of one of its levels, without scales.
 
@@ -28,17 +29,19 @@ def quantization_ratio(levels: int, bits: int = 32, warmup: float = 0.0) -> floa
             1 / (w + (1-w)/r): of 1-bit Adam in 16 bits 4.9, if 15% of the steps warm up.
 
     Raises:
-        ArgumentError: levels is less than 2, or warmup is not from 0 to 1.
+        ArgumentError: levels is less than 2, bits less than 1, or warmup is not from 0 to 1.
 
     Source: Seide et al. 2014, Interspeech (signs); Wen et al. 2017, arXiv 1705.07878 (TernGrad); Tang et al. 2021,
     arXiv 2102.02888 (1-bit Adam).
     """
     require_least("levels", levels, 2)
+    require_least("bits", bits, 1)
     if not 0 <= warmup <= 1:
         raise ArgumentError(f"warmup is {warmup}; needs from 0 to 1")
     return 1 / (warmup + (1 - warmup) * log2(levels) / bits)
 
 
+@as_declared
 def qsgd_variance(items: int, levels: int) -> float:
     """min(n/s², √n/s): the most variance that QSGD's rounding adds, in units of ‖v‖².
 
@@ -57,6 +60,7 @@ def qsgd_variance(items: int, levels: int) -> float:
     return min(items / levels**2, sqrt(items) / levels)
 
 
+@as_declared
 def qsgd_nonzeros(items: int, levels: int) -> float:
     """min(n, s (s + √n)): the most items that QSGD's rounding leaves above or below zero, on average.
 
@@ -75,6 +79,7 @@ def qsgd_nonzeros(items: int, levels: int) -> float:
     return min(items, levels * (levels + sqrt(items)))
 
 
+@as_declared
 def qsgd_bits(items: int, levels: int) -> float:
     """(3 + 3/2 lg(2 (s² + n) / (s (s + √n)))) s (s + √n) + 32: the bits of QSGD's rounded items, at most, on average.
 
@@ -97,6 +102,7 @@ def qsgd_bits(items: int, levels: int) -> float:
     return (3 + 1.5 * log2(2 * (levels**2 + items) / sent)) * sent + 32
 
 
+@as_declared
 def warmup_share(epoch: int, epochs: int = 4, share: float = 0.001) -> float:
     """share^((e+1)/(E+1)): the share of the items that is sent in epoch e, from 0, if the first E warm up; then share.
 
@@ -118,6 +124,7 @@ def warmup_share(epoch: int, epochs: int = 4, share: float = 0.001) -> float:
     return pow(share, min(epoch + 1, epochs + 1) / (epochs + 1))
 
 
+@as_declared
 def sparse_sum_nonzeros(items: int, kept: float, ranks: int) -> float:
     """n (1 - (1 - k/n)^p): the items of a sum in which any rank has a part, on average, if each has k at random.
 

@@ -5,7 +5,7 @@ import json
 from simdist.arrays import Array, partition
 from simdist.collectives import all_to_all
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.nn import Shape
 from simdist.nn.layers import Exchange, Load
 from simdist.parallel.even import check_even
@@ -14,6 +14,7 @@ from simdist.parallel.expert.routes import ROUTE
 __all__ = ["AllToAllExchange", "check_experts", "exchange_elements"]
 
 
+@as_declared
 def exchange_elements(tokens: float, width: float, ranks: int, top_k: int = 1, capacity_factor: float = 1.0) -> float:
     """k T c h (P-1)/P: the elements that a rank sends in each of a layer's all-to-alls, two forward and two backward.
 

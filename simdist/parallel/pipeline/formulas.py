@@ -44,7 +44,7 @@ from collections.abc import Callable
 from math import isclose
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, UnknownNameError, require_least, unknown_name
+from simdist.errors import ArgumentError, UnknownNameError, as_declared, require_least, unknown_name
 from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.schedules.registry import first_name, schedules
 from simdist.parallel.pipeline.times import Times
@@ -110,6 +110,7 @@ def has_formula(name: str) -> bool:
     return first_name(name) in _FORMULAS
 
 
+@as_declared
 def formula(
     name: str, *, stages: int, micro_batches: int, times: Times, memory: Memory | None = None, chunks: int = 2
 ) -> Formula:
@@ -160,6 +161,7 @@ def _checked(name: str) -> str:
     return first_name(name)
 
 
+@as_declared
 def bpipe_kept(stages: int) -> int:
     """⌈(p+2)/2⌉: the most micro-batches on any rank, if those of 1F1B share their memory in pairs (BPipe).
 

@@ -23,7 +23,7 @@ from simdist.arrays import Array
 from simdist.collectives import Cost
 from simdist.collectives.buffers import describe
 from simdist.comm import Communicator
-from simdist.errors import require_least
+from simdist.errors import as_declared, require_least, require_more
 from simdist.nn import Noise
 from simdist.nn.functional import blockwise
 from simdist.nn.functional.groups import join, split_heads, split_shared
@@ -187,6 +187,7 @@ def _parted(kv: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return kv[: k.size].reshape(k.shape), kv[k.size :].reshape(v.shape)
 
 
+@as_declared
 def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: bool) -> Cost:
     """The cost of one pass, per rank.
 
@@ -197,9 +198,10 @@ def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: 
         backward: whether it is the backward pass, which also sends and sums derivatives.
 
     Raises:
-        ArgumentError: there are no ranks.
+        ArgumentError: there are no ranks, or an item has no bytes.
     """
     require_least("ranks", ranks, 1)
+    require_least("itemsize", itemsize, 1)
     last, sum_bytes = ranks - 1, num_bytes // itemsize * max(itemsize, 4)
     if not backward:
         return Cost(last, last, last * num_bytes)
@@ -218,6 +220,7 @@ def ring_attention_bytes(ranks: int, num_bytes: int, itemsize: int) -> int:
     return 2 * num_bytes + min(ranks + 1, 4) * (num_bytes // itemsize * max(itemsize, 4))
 
 
+@as_declared
 def ring_attention_block(flops_per_s: float, bytes_per_s: float, itemsize: int = 2) -> float:
     """The least tokens per rank for which the next block arrives during the work on a block without mask: F / B, if
     an item has 2 bytes.
@@ -230,6 +233,10 @@ def ring_attention_block(flops_per_s: float, bytes_per_s: float, itemsize: int =
     Args:
         flops_per_s, bytes_per_s: F, of a device; B, of the link to it.
 
+    Raises:
+        ArgumentError: the link sends nothing.
+
     Source: Liu, Zaharia, Abbeel 2023, arXiv 2310.01889, section 3 and table 2.
     """
+    require_more("bytes_per_s", bytes_per_s, 0)
     return itemsize / 2 * flops_per_s / bytes_per_s

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from simdist.arrays import Array
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, as_declared, unknown_name
 from simdist.parallel.even import check_even
 
 __all__ = ["Even", "Split", "Zigzag", "causal_pairs"]
@@ -138,6 +138,7 @@ class Zigzag(Split):
         return rank, 2 * self.comm.size - 1 - rank
 
 
+@as_declared
 def causal_pairs(layout: str, tokens: int, ranks: int) -> npt.NDArray[np.int64]:
     """How many scores of causal attention are between queries of rank i and keys of rank j, shape (p, p).
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from simdist.arrays import Array
 from simdist.collectives import all_to_all
-from simdist.errors import require_least
+from simdist.errors import as_declared, require_least
 from simdist.nn import Noise
 from simdist.nn.layers import Layer, Weightless
 from simdist.nn.parts import attention_layer
@@ -25,6 +25,7 @@ from simdist.parallel.sequence.split import Split
 __all__ = ["UlyssesAttention", "ulysses_elements"]
 
 
+@as_declared
 def ulysses_elements(tokens: float, width: float, ranks: int, kv_width: float | None = None) -> float:
     """4Nh/P: the elements of a rank's all-to-alls in a layer's forward; backward has as many.
 

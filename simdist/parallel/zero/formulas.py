@@ -19,7 +19,7 @@ PyTorch FSDP, arXiv 2304.11277 (hybrid sharding).
 
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.nn import Model
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.memory import optimizer_state, rule_bytes
@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 
+@as_declared
 def paper_bytes(
     weights: float,
     ranks: int,
@@ -92,6 +93,7 @@ def _shares(ranks: int, zero_stage: int) -> list[float]:
     return [1.0 / ranks if zero_stage >= cut else 1.0 for cut in (3, 2, 1)]
 
 
+@as_declared
 def activation_bytes(layers: float, width: float, context: float, sequences: float) -> float:
     """24 l h s B: the activations of a GPT without recomputation, about 12 of 2 bytes for each number between layers.
 
@@ -102,6 +104,7 @@ def activation_bytes(layers: float, width: float, context: float, sequences: flo
     return 24 * layers * width * context * sequences
 
 
+@as_declared
 def paper_elements(weights: float, ranks: int, zero_stage: int, shards: int = 0, micro_batches: int = 1) -> float:
     """The elements that a rank sends in a step, exact for this number of ranks.
 
@@ -138,6 +141,7 @@ class Offloaded(NamedTuple):
     moved: float
 
 
+@as_declared
 def offloaded_bytes(weights: float, ranks: int = 1, optimizer_bytes: float = 12.0) -> Offloaded:
     """2Ψ on the device, (2 + K) Ψ/N on the host, 4Ψ/N moved: 2, 14 and 4 bytes a weight on one rank.
 
@@ -156,6 +160,7 @@ def offloaded_bytes(weights: float, ranks: int = 1, optimizer_bytes: float = 12.
     return Offloaded(2 * weights, (2 + optimizer_bytes) * weights / ranks, 4 * weights / ranks)
 
 
+@as_declared
 def plus_plus_elements(
     weights: float, *, weight_bits: float = 8, gradient_bits: float = 4, node_copies: bool = True
 ) -> float:
@@ -176,6 +181,7 @@ def plus_plus_elements(
     return weights * (gathers * weight_bits + gradient_bits) / 16
 
 
+@as_declared
 def plus_plus_bytes(
     weights: float,
     ranks: int,

@@ -15,7 +15,7 @@ Source: Rajbhandari et al. 2021, ZeRO-Infinity, arXiv 2104.07857, sections 3 and
 
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, require_more, unknown_name
+from simdist.errors import as_declared, require_more, require_share, unknown_name
 
 __all__ = ["Needs", "bandwidth", "efficiency", "infinity_bytes", "intensity"]
 
@@ -41,6 +41,7 @@ class Needs(NamedTuple):
     activations: float
 
 
+@as_declared
 def infinity_bytes(
     layers: float, width: float, heads: float, context: float, sequences: float, checkpoint_every: float = 1
 ) -> Needs:
@@ -61,6 +62,7 @@ def infinity_bytes(
     )
 
 
+@as_declared
 def intensity(what: str, *, context: float, sequences: float, width: float, checkpoint_every: float = 1) -> float:
     """The operations of a step for each byte that moves.
 
@@ -77,6 +79,7 @@ def intensity(what: str, *, context: float, sequences: float, width: float, chec
     return {"parameters": tokens, "optimizer": tokens / 4, "checkpoints": 24 * width * checkpoint_every}[what]
 
 
+@as_declared
 def efficiency(intensity: float, bytes_per_s: float, flops_per_s: float) -> float:
     """The share of a step in which a device computes, if transfers do not overlap with computation.
 
@@ -84,17 +87,21 @@ def efficiency(intensity: float, bytes_per_s: float, flops_per_s: float) -> floa
         intensity: operations for each byte that moves: see the function `intensity`.
         bytes_per_s: the rate of transfers, per device.
         flops_per_s: the rate of the device while it computes.
+
+    Raises:
+        ArgumentError: flops_per_s is not above 0.
     """
+    require_more("flops_per_s", flops_per_s, 0)
     return intensity * bytes_per_s / (intensity * bytes_per_s + flops_per_s)
 
 
+@as_declared
 def bandwidth(intensity: float, efficiency: float, flops_per_s: float) -> float:
     """The bytes per second and device at which `efficiency` is this much.
 
     Raises:
         ArgumentError: the efficiency is not between 0 and 1, or nothing is computed for a byte.
     """
-    if not 0 <= efficiency < 1 or not intensity > 0:
-        told = f"efficiency is {efficiency} and intensity {intensity}"
-        raise ArgumentError(f"{told}; needs at least 0 and less than 1, and more than 0")
+    require_share("efficiency", efficiency)
+    require_more("intensity", intensity, 0)
     return efficiency / (1 - efficiency) * flops_per_s / intensity
