@@ -266,5 +266,6 @@ def own_line(error: BaseException) -> str:
     """Where the user's own code, such as an extension, was on the way to an error: "mine.py, line 20"; "" if not."""
     folders = str(Path(__file__).parent), *(get_paths()[of] for of in ("stdlib", "purelib", "platlib"))
     others = (*(f"{folder}{sep}" for folder in folders), "<")
-    own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+    frames = (frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others))
+    own = [frame for frame in frames if not frame.filename.endswith(".pyx")]  # of compiled packages, without a folder
     return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""

@@ -147,6 +147,8 @@ def test_every_setting_is_an_option(capsys):
         (["--batch=1000000000000000000000000000000"], "needs at least 1 and less than 1,099,511,627,776"),
         (["--resume="], "cannot read the config file config.toml"),
         (["--config="], "cannot read the config file ."),
+        (["--out="], "out is empty; needs the name of a folder"),
+        (["--world=virtual", "--cluster="], "unknown cluster ''"),
     ],
 )
 def test_a_users_mistake_is_one_line(words, message, capsys):

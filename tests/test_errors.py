@@ -12,6 +12,7 @@ from simdist.comm import Mesh
 from simdist.data import Batches, Corpus
 from simdist.errors import (
     ArgumentError,
+    own_line,
     require_least,
     require_more,
     require_share,
@@ -208,3 +209,11 @@ def test_a_shape_counts_with_numbers_of_any_size():
     large = Shape(layers=np.int32(96), width=np.int16(12288), heads=96, context=np.int16(2048), vocabulary=51200)
     plain = Shape(layers=96, width=12288, heads=96, context=2048, vocabulary=51200)
     assert formulas.num_parameters(large) == formulas.num_parameters(plain)
+
+
+@pytest.mark.parametrize(("file", "own"), [("numpy/random/_drawn.pyx", False), ("mine.py", True), ("<string>", False)])
+def test_what_is_compiled_is_not_the_users_own(file, own):
+    with pytest.raises(ZeroDivisionError) as error:
+        exec(compile("1 / 0", file, "exec"))
+    error.value.__traceback__ = error.tb.tb_next  # without this file
+    assert own_line(error.value) == ("mine.py, line 1" if own else "")

@@ -72,7 +72,8 @@ def execute(args: Namespace) -> int:
     """Measure and print, one table for each number of ranks."""
     if args.tune:
         return _tune(args)
-    operation, repeats = args.operation or "all_reduce", 20 if args.repeats is None else args.repeats
+    operation = "all_reduce" if args.operation is None else args.operation
+    repeats = 20 if args.repeats is None else args.repeats
     if operation not in OPERATIONS:
         raise unknown_name("collective with a size", operation, OPERATIONS)
     given = [find(operation, name).name for name in args.algorithms or ()]
@@ -80,7 +81,7 @@ def execute(args: Namespace) -> int:
     counts = args.ranks or given_ranks(args.world) or [2, 4]
     if min(counts) < 1 or repeats < 1:
         raise ArgumentError(f"--ranks {counts} and --repeats {repeats} need to be at least 1")
-    source = args.cluster or (_MEASURED if args.world == "mpi" else "this-machine")
+    source = (_MEASURED if args.world == "mpi" else "this-machine") if args.cluster is None else args.cluster
     known = None if source == _MEASURED else find_cluster(source)
     found: list[Row] = []
     written: list[dict[str, Any]] = []

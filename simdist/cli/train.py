@@ -84,7 +84,7 @@ def _execute(args: argparse.Namespace) -> int:
     _check(args, config)
     session = Session(config, args.out, args.resume)
     if args.world == "virtual":
-        return _train_virtually(session, 4 if args.ranks is None else args.ranks, args.cluster or _cluster(args.resume))
+        return _train_virtually(session, 4 if args.ranks is None else args.ranks, _cluster(args))
     if args.ranks is not None and not in_job():
         # Report errors once, and not from each rank.
         split(config)
@@ -118,7 +118,9 @@ def _check(args: argparse.Namespace, config: Config) -> None:
         raise ArgumentError("device phantom, and resume; a checkpoint has numbers, and phantoms have none")
     if phantom and not virtual:
         raise ArgumentError("device phantom, and world mpi; that is for --world virtual")
-    if args.cluster and not virtual:
+    if args.out == "":  # as of a variable that is not set
+        raise ArgumentError("out is empty; needs the name of a folder")
+    if args.cluster is not None and not virtual:
         raise ArgumentError(f"cluster is {args.cluster}; that is for --world virtual")
 
 
@@ -134,9 +136,11 @@ def _train_virtually(session: Session, ranks: int, name: str) -> int:
     return int(max(codes))
 
 
-def _cluster(resume: str | None) -> str:
-    """The default cluster of virtual ranks: that of the run that is resumed, or this machine."""
-    told = None if resume is None else Path(resume) / CLUSTER
+def _cluster(args: argparse.Namespace) -> str:
+    """The cluster of virtual ranks: as given, or else that of the run that is resumed, or this machine."""
+    if args.cluster is not None:
+        return str(args.cluster)
+    told = None if args.resume is None else Path(args.resume) / CLUSTER
     return str(told) if told and told.exists() else "this-machine"
 
 

@@ -139,6 +139,8 @@ def test_prints_all_columns_and_writes_them(tmp_path, capsys):
         (["--algorithms", "rign"], UnknownNameError, "unknown all_reduce algorithm 'rign'"),
         (["allreduce"], UnknownNameError, "unknown collective with a size 'allreduce'"),
         (["barrier"], UnknownNameError, "unknown collective with a size 'barrier'"),
+        ([""], UnknownNameError, "unknown collective with a size ''"),
+        (["--cluster", ""], UnknownNameError, "unknown cluster ''"),
         (["--ranks", "0"], ArgumentError, "need to be at least 1"),
         (["--repeats", "0"], ArgumentError, "need to be at least 1"),
     ],
