@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -555,6 +556,14 @@ def test_nor_does_a_job_say_anything(tmp_path):
     if kind == "openmpi":
         pytest.skip("Open MPI's launcher tells of it")
     assert unread("run", "-n", "2", str(script)) == (141, "")
+
+
+@pytest.mark.parametrize("where", [["--world=virtual"], pytest.param([], marks=needs_mpi)])
+def test_streams_that_are_closed_stop_nothing(where, text, tmp_path):
+    words = ["train", *where, "--ranks=2", "--steps=2", "--data", text, "--out", str(tmp_path / "run"), *SMALL]
+    command = shlex.join([sys.executable, "-m", "simdist", *words])
+    subprocess.run(f"exec {command} <&- >&- 2>&-", shell=True, timeout=LIMIT_S, check=True)
+    assert "validation loss" in (tmp_path / "run" / "report.txt").read_text()
 
 
 def unread(*words):

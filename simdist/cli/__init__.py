@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             if argv is None:
+                _open_streams()
                 _print_anything()
                 _end_on_signals()
                 share_program()
@@ -101,6 +102,15 @@ def _say(verb: str, what: str) -> None:
         sys.stderr.write(f"{verb}{what}\n")
     else:
         guard().tell(what, f"{verb}, rank {who[0]}{what}")
+
+
+def _open_streams() -> None:
+    """Let standard streams that were closed, as by `2>&-`, lead nowhere, here and in the ranks that are started."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _print_anything() -> None:
