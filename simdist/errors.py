@@ -173,14 +173,13 @@ def as_declared(formula: Callable[P, T]) -> Callable[P, T]:
     Raises:
         ArgumentError: when called with others.
     """
-    takes = signature(formula)
-    kinds = {name: each.annotation for name, each in takes.parameters.items()}
+    takes, kinds = signature(formula), formula.__annotations__
 
     @wraps(formula)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         given = takes.bind(*args, **kwargs)
         for name, value in given.arguments.items():
-            kind = kinds[name]
+            kind = kinds.get(name)
             if kind in (float, int) or (kind == float | None and value is not None):
                 given.arguments[name] = _plain(name, value, kind is int)
             elif isinstance(kind, type) and kind is not bool:

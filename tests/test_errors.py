@@ -7,7 +7,8 @@ import simdist as sd
 from simdist.arrays import phantom
 from simdist.asynchronous import graphs
 from simdist.bench.measure import bus_bytes_per_s
-from simdist.collectives import cost
+from simdist.cluster import nccl_link, preset
+from simdist.collectives import cost, formula
 from simdist.comm import Mesh
 from simdist.data import Batches, Corpus
 from simdist.errors import (
@@ -203,6 +204,15 @@ def test_formulas_refuse_what_is_no_number(formula, given, wrong):
 def test_what_is_declared_as_whole_is():
     with pytest.raises(ArgumentError, match="ranks is 1.5; needs a whole number"):
         zero.paper_bytes(1e9, 1.5, 2)
+
+
+@pytest.mark.parametrize("wrong", ["4", None, float("nan"), -1])
+def test_a_cluster_links_numbers_of_ranks(wrong):
+    told, h100 = formula("all_reduce", "ring", ranks=8, num_bytes=1024), preset("h100")
+    for call in (h100.link, lambda ranks: told.on(h100, ranks), lambda link: nccl_link(link, "LL")):
+        with pytest.raises(ArgumentError, match=r"(ranks|link) is .*; needs"):
+            call(wrong)
+    assert told.on("h100", np.int8(8)) == told.on(h100, 8)
 
 
 def test_a_shape_counts_with_numbers_of_any_size():

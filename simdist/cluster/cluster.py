@@ -11,7 +11,7 @@ from simdist.cluster.host import Host
 from simdist.cluster.limits import check_least, fulfils
 from simdist.cluster.link import Link
 from simdist.cluster.tuned import Tuned
-from simdist.errors import ArgumentError, require_kind, require_whole, unknown_name
+from simdist.errors import ArgumentError, as_declared, require_kind, require_whole, unknown_name
 from simdist.words import counted
 
 __all__ = ["Cluster"]
@@ -95,6 +95,7 @@ class Cluster:
         """The node that a global rank lives on."""
         return rank // self.devices_per_node
 
+    @as_declared
     def link(self, ranks: int) -> Link:
         """The slowest link that a job on `ranks` ranks has to cross."""
         return self.inside if ranks <= self.devices_per_node else self.between

@@ -12,7 +12,7 @@ Source: Hu et al. 2025, arXiv 2507.04786, table 1. It measures 25 to 50% of the 
 """
 
 from simdist.cluster.link import Link
-from simdist.errors import unknown_name
+from simdist.errors import as_declared, unknown_name
 from simdist.words import meant
 
 __all__ = ["nccl_link"]
@@ -24,6 +24,7 @@ _PROTOCOLS = {  # seconds a hop, and the share of the bytes that are data
 }
 
 
+@as_declared
 def nccl_link(link: Link, protocol: str) -> Link:
     """A link as messages by one of NCCL's protocols find it: its latency, and the bandwidth left for data.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from simdist.arrays import Partition, partition
 from simdist.cluster import Cluster, Link, find_cluster
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, as_declared, require_least
 
 __all__ = ["Case", "Cost", "Formula", "OverNodes", "all_send", "chunk_each_step", "doubling", "in_turn", "over_nodes"]
 
@@ -86,6 +86,7 @@ class Formula(NamedTuple):
         """
         return self.latencies * alpha + self.bytes * beta + self.reduced_bytes * gamma
 
+    @as_declared
     def on(self, cluster: Cluster | str, ranks: int) -> float:
         """The time in seconds on `ranks` ranks of a cluster, or of the preset of this name, each phase over the slowest
         link that it crosses.
