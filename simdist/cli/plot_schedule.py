@@ -141,3 +141,5 @@ def _print_figures(
     words += [f"peak {what} of rank {rank}" for rank in range(schedule.num_ranks)]
     for word, value, formula_says in zip(words, own, said, strict=True):
         print(f"  {word:40} {value:10.4f} {'-' if formula_says is None else f'{formula_says:.4f}':>10}")
+    if args.communication and has_formula(schedule.name):
+        print("  formula: the paper's, for messages that take no time")

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil, inf
 from operator import add
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from simdist.planning.group import members
 from simdist.planning.job import Job, Part, Piece
 from simdist.planning.overlap import Layer, Travel, micro_batches_s
 from simdist.training.methods import CUTTING
-from simdist.training.pipelines import hops
+from simdist.training.pipelines import over_links
 
 __all__ = ["Step", "computing_s", "sending_s", "stage_times", "step"]
 
@@ -107,12 +106,7 @@ def _course(job: Job) -> Simulation:
     """
     num_bytes, cluster, line = max(stage.input_bytes for stage in job.stages), job.bench.cluster, job.group("pp")
     at_once, in_turn = (ceil(n / cluster.nics_per_node) for n in (job.group(*CUTTING).nodes.most, line.at_once))
-    between = replace(cluster.between, bytes_per_s=cluster.between.bytes_per_s / at_once)
-    hops_s = hops(cluster.with_(between=between), line.ranks, num_bytes)
-    near = "device", num_bytes / cluster.inside.bytes_per_s
-    far = "card", in_turn * num_bytes / cluster.between.bytes_per_s
-    ports = {(src, dst): near if line.nodes[src] == line.nodes[dst] else far for src, dst in hops_s}
-    return simulate(job.schedule, replace(stage_times(job), communication=hops_s, ports=ports))
+    return simulate(job.schedule, over_links(stage_times(job), cluster, line.ranks, num_bytes, at_once, in_turn))
 
 
 def stage_times(job: Job) -> Times:

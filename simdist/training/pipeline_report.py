@@ -34,7 +34,7 @@ from simdist.training.config import Config
 from simdist.training.layout import mesh_parts
 from simdist.training.methods import CUTTING
 from simdist.training.models import build
-from simdist.training.pipelines import hops
+from simdist.training.pipelines import over_links
 from simdist.training.record import gather_json
 from simdist.training.trainer import Trainer
 
@@ -43,7 +43,8 @@ __all__ = ["Promise", "course", "figures", "legend", "memory", "promise", "taken
 
 _LEGEND = (
     "pipeline: the recorded step of median makespan; predicted by simulating the schedule with the",
-    "mean times of that step's own actions; formula: the paper's, for stages that all take the mean of these times.",
+    "mean times of that step's own actions, and messages over the cluster's links; formula: the paper's, for stages",
+    "that all take the mean of these times, and messages that take none.",
 )
 _UPDATES = ("Here stages update their weights between actions, each at its own time: measured, and not simulated.",)
 
@@ -116,8 +117,8 @@ def course(promised: Promise, trace: Trace, cluster: Cluster) -> list[Simulation
         return []
     middle = median_low(run.makespan for run in runs)
     measured = next(run for run in runs if run.makespan == middle)
-    hops_s = hops(cluster, pp.ranks, max(stage.input_bytes for stage in promised.stages))
-    return [measured, simulate(schedule, replace(measured.times, communication=hops_s))]
+    num_bytes = max(stage.input_bytes for stage in promised.stages)
+    return [measured, simulate(schedule, over_links(measured.times, cluster, pp.ranks, num_bytes))]
 
 
 def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise) -> list[PipelineRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from simdist.parallel.spread import Spread
     from simdist.training.config import Config
 
-__all__ = ["check", "chunked", "costs", "hops", "is_updating", "pipeline", "schedule_of"]
+__all__ = ["check", "chunked", "costs", "is_updating", "over_links", "pipeline", "schedule_of"]
 
 
 def chunked() -> list[str]:
@@ -85,18 +86,26 @@ def costs(config: Config) -> list[LayerCost]:
     return [found[layer] for layer in like]
 
 
-def hops(cluster: Cluster, ranks: Sequence[int], num_bytes: float) -> dict[tuple[int, int], float]:
-    """Tcomm of messages of this many bytes: between neighbours in a line, and between its ends, there and back.
+def over_links(
+    times: Times, cluster: Cluster, ranks: Sequence[int], num_bytes: float, at_once: int = 1, in_turn: int = 1
+) -> Times:
+    """These times of actions, with those of messages between neighbours in a line, and between its ends, there and
+    back; messages of a rank follow each other through its device or its network card.
 
     Args:
         ranks: the global rank of each in the line.
+        num_bytes: of a message.
+        at_once: how many ranks send each message together, by one card: it arrives when all have sent.
+        in_turn: how many lines have messages that follow each other through one card.
     """
-    found: dict[tuple[int, int], float] = {}
+    far, hops, ports = cluster.between.bytes_per_s, dict[tuple[int, int], float](), dict[tuple[int, int], Any]()
     for rank, other in pairwise([*range(len(ranks)), 0]):
         near = cluster.node_of(ranks[rank]) == cluster.node_of(ranks[other])
-        link = cluster.inside if near else cluster.between
-        found[rank, other] = found[other, rank] = link.seconds(num_bytes)
-    return found
+        link = cluster.inside if near else replace(cluster.between, bytes_per_s=far / at_once)
+        port = ("device", num_bytes / link.bytes_per_s) if near else ("card", in_turn * num_bytes / far)
+        for pair in (rank, other), (other, rank):
+            hops[pair], ports[pair] = link.seconds(num_bytes), port
+    return replace(times, communication=hops, ports=ports)
 
 
 def _times(config: Config) -> Times:

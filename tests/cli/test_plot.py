@@ -178,6 +178,12 @@ def test_a_schedule(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "two.svg").exists()
 
 
+@pytest.mark.parametrize(("name", "messages", "told"), [("1f1b", 0.5, 1), ("1f1b", 0, 0), ("zb-auto", 0.5, 0)])
+def test_formulas_are_told_to_leave_messages_out(name, messages, told, capsys):
+    assert command("schedule", name, "--communication", messages, "--text") == 0
+    assert capsys.readouterr().out.count("for messages that take no time") == told
+
+
 def test_a_schedule_of_ones_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))

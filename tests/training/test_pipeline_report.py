@@ -179,3 +179,13 @@ def test_of_no_pipeline_there_is_nothing_to_say(spmd, settings):
         return taken_by_all(trainer)
 
     assert spmd(program, 2) == [[], []]
+
+
+def test_over_slow_links_messages_wait_for_each_other_as_measured():
+    """A message takes longer than an action, so the network cards, and not the stages, say how long a step takes."""
+    slow = preset("h100").with_(name="slow", devices_per_node=1, nics_per_node=1, between=Link(5e-6, 1.25e9))
+    large = {"width": 512, "context_bytes": 512, "global_batch_size": 8, "steps": 2, "validation_windows": 0}
+    large |= {"model": "gpt", "layers": 8, "micro_batches": 8, "pp": 4, "device": "phantom", "precision": "bf16"}
+    rows = sd.run(told, 4, args=(large,), cluster=slow).results[0][1]
+    measured, predicted, _ = next(row[1:] for row in rows if row[0] == "pipeline: makespan")
+    assert number(measured) == pytest.approx(number(predicted), rel=0.01)

@@ -2,8 +2,8 @@
 
 Messages are sent in one of two ways:
 
-    buffered    a send takes no time on its rank. The message arrives Tcomm later (MPI_Isend), or Tcomm after its port
-                is free
+    buffered    a send takes no time on its rank. The message arrives Tcomm later (MPI_Isend), or Tcomm after its
+                sender's port is free, and no sooner than the receiver's port allows
     blocking    a send and its receive wait for each other, then hold both ranks for Tcomm (MPI_Ssend). A rank
                 receives the inputs of an action before it, and sends the outputs after it, in order
 """
@@ -11,6 +11,8 @@ Messages are sent in one of two ways:
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
 
 from simdist.errors import unknown_name
 from simdist.parallel.pipeline.action import Value
@@ -71,43 +73,68 @@ def play(
 
 def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int, int]]) -> Course:
     """Where links have ports, `routes` gives the sender and receiver of each message."""
-    rows, clockwork, ports = schedule.rows, Clockwork(schedule, times), times.ports or {}
+    rows, clockwork, ports = schedule.rows, Clockwork(schedule, times), _Ports(times)
     course = Course([[] for _ in rows], [[] for _ in rows])
-    port_free: dict[tuple[int, str], float] = {}  # when each rank's port is free
     made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
     waiter: dict[Value, int] = {}  # the rank that waits for it
+    busy: list[tuple[float, int]] = []  # when each rank's action ends; messages take ports in the order of time
 
     def arrival(value: Value, rank: int) -> float:
         made_at, maker = made[value]
         return made_at if maker == rank else course.arrived.get(value, made_at + times.hop(maker, rank))
 
-    runnable = deque(range(len(rows)))
-    while runnable:
-        rank = runnable.popleft()
+    def go_on(rank: int) -> None:
         start, end = course.start[rank], course.end[rank]
-        while len(end) < len(rows[rank]):  # a slice of what is left would be copied at each turn
-            action = rows[rank][len(end)]
-            inputs = needs(schedule, rank, action)
-            missing = [value for value in inputs if value not in made]
-            if missing:
-                waiter[missing[0]] = rank
-                break
-            begin = max([end[-1] if end else 0.0, *(arrival(value, rank) for value in inputs)])
-            start.append(begin)
-            end.append(begin + clockwork.of(rank, action))
-            for value in gives(schedule, rank, action):
-                made[value] = end[-1], rank
-                route = routes.get(value)
-                if route is not None and route in ports:
-                    name, held = ports[route]
-                    sent = max(end[-1], port_free.get((rank, name), 0.0))
-                    course.arrived[value], port_free[rank, name] = sent + times.hop(*route), sent + held
-                if value in waiter:
-                    runnable.append(waiter.pop(value))
-    if waiter:
-        maker = {value: rank for rank, row in enumerate(rows) for a in row for value in gives(schedule, rank, a)}
-        course.waiting = {rank: Message(value, maker.get(value, rank), rank) for value, rank in waiter.items()}
+        if len(end) == len(rows[rank]):
+            return
+        action = rows[rank][len(end)]
+        inputs = needs(schedule, rank, action)
+        missing = [value for value in inputs if value not in made]
+        if missing:
+            waiter[missing[0]] = rank
+            return
+        start.append(max([end[-1] if end else 0.0, *(arrival(value, rank) for value in inputs)]))
+        end.append(start[-1] + clockwork.of(rank, action))
+        heappush(busy, (end[-1], rank))
+
+    for rank in range(len(rows)):
+        go_on(rank)
+    while busy:
+        now, rank = heappop(busy)
+        for value in gives(schedule, rank, rows[rank][len(course.end[rank]) - 1]):
+            made[value] = now, rank
+            if value in routes:
+                course.arrived[value] = ports.carry(*routes[value], now)
+            if value in waiter:
+                go_on(waiter.pop(value))
+        go_on(rank)
+    course.waiting = _awaited(schedule, waiter) if waiter else {}
     return course
+
+
+def _awaited(schedule: Schedule, waiter: Mapping[Value, int]) -> dict[int, Message]:
+    maker = {value: rank for rank, row in enumerate(schedule.rows) for a in row for value in gives(schedule, rank, a)}
+    return {rank: Message(value, maker.get(value, rank), rank) for value, rank in waiter.items()}
+
+
+class _Ports:
+    """When the ports of all ranks are free, by rank and kind."""
+
+    def __init__(self, times: Times) -> None:
+        self._times, self._ports = times, times.ports or {}
+        self._out: dict[tuple[int, str], float] = {}
+        self._into: dict[tuple[int, str], float] = {}
+
+    def carry(self, src: int, dst: int, now: float) -> float:
+        """When a message arrives that is ready now; to be called in the order of time."""
+        hop = self._times.hop(src, dst)
+        if (src, dst) not in self._ports:
+            return now + hop
+        kind, held = self._ports[src, dst]
+        sent = max(now, self._out.get((src, kind), 0.0))
+        arrived = max(sent + hop, self._into.get((dst, kind), -inf) + held)
+        self._out[src, kind], self._into[dst, kind] = sent + held, arrived
+        return arrived
 
 
 def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) -> Course:

@@ -32,8 +32,9 @@ class Times:
             Backward takes TB + TW.
         communication: Tcomm, from the end of an action until its output can be used on another rank; or a mapping
             from (sender, receiver).
-        ports: a mapping from (sender, receiver) to the port of the sender that its buffered messages use, and how
-            long each occupies it. Messages of one port go one after the other; those without a port do not wait.
+        ports: a mapping from (sender, receiver) to the kind of port that its buffered messages use, and how long
+            each occupies it. A rank has one port of each kind to send by and one to receive by, through which
+            messages go one after the other; those without a port do not wait.
         overlapped: F&B, a forward and a whole backward at once, for a p-th part of the model; F+B+W if not given.
 
     Raises:

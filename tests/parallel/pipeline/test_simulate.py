@@ -1,5 +1,7 @@
 """The simulation, against a relaxation of the papers' constraints, and their published figures."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -103,6 +105,17 @@ def test_ranks_have_ports_of_their_own_and_two_wires_may_share_one():
     found = simulate(one, Times(1, 1, 0, communication=1.0, ports=wires)).course
     assert found.start[2][:2] == [4, 10]  # F0 arrives at 2 and at 4; F1 at 6, is made at 7, and leaves at 9
     assert found.start[0][2:] == [16, 20]  # B0 is made at 14, while F1 holds the port until 15, and B1 leaves at 19
+
+
+def test_a_rank_receives_one_message_at_a_time():
+    """Activations come from one side, and gradients from the other, by one card."""
+    wires = {(a, b): ("card", 2.0) for a in range(4) for b in range(4) if abs(a - b) == 1}
+    arrived = simulate(
+        schedule("1f1b", stages=4, micro_batches=8), Times(communication=2.0, ports=wires)
+    ).course.arrived
+    for rank in range(4):
+        into = sorted(at for value, at in arrived.items() if value.stage == rank)
+        assert all(b - a >= 2 for a, b in pairwise(into)), (rank, into)
 
 
 # arXiv 2401.10241, tables 5 and 9, with the times that it measured: p, m, TF, TB, TW, Tcomm; layers a rank, each of
