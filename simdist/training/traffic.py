@@ -86,14 +86,21 @@ class Call(NamedTuple):
 
 
 def calls(trace: Trace) -> Counter[Call]:
-    """The collectives of rank 0 in the last step on the record, and how often each was called; empty without a step."""
+    """The collectives of rank 0 in the last step on the record, and how often each was called; empty without a step.
+
+    One that another calls, as an algorithm made of others does, is part of that one.
+    """
     members: dict[str, set[int]] = defaultdict(set)
     for s in trace:
         if kind(s.name) in COLLECTIVES:
             members[s.detail].add(s.rank)
     found: Counter[Call] = Counter()
-    for s in last_step(trace):
-        if kind(s.name) in COLLECTIVES and kind(s.name) != "barrier":  # empty collectives send messages, too
+    until = defaultdict[str, float](float)  # when each stream's last outer collective ends
+    for s in sorted(last_step(trace), key=lambda s: (s.start_s, -s.end_s)):
+        if kind(s.name) not in COLLECTIVES or s.start_s < until[s.stream]:
+            continue
+        until[s.stream] = s.end_s
+        if kind(s.name) != "barrier":  # empty collectives send messages, too
             operation, _, name = s.name.partition(" ")
             found[Call(operation, name, s.bytes, tuple(sorted(members[s.detail])), s.detail, s.stream)] += 1
     return found

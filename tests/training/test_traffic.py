@@ -1,10 +1,12 @@
 """What a report predicts of a step is what the record of one shows, for every method."""
 
+from copy import deepcopy
+
 import pytest
 
 import simdist as sd
 from simdist.cluster import preset
-from simdist.collectives import formula
+from simdist.collectives import algorithm, all_gather, formula, reduce_scatter, registry
 from simdist.training import Config, Trainer, report
 from simdist.training.traffic import Call, calls, costs
 
@@ -71,6 +73,21 @@ def test_calls_are_those_of_the_last_step(settings):
     found, counted, n = sd.run(program, 3).results[0]
     assert [(call[:4], count) for call, count in found.items()] == [(("all_reduce", "ring", n, (0, 1, 2)), 1)]
     assert [(cost.messages, times) for cost, times in counted] == [(4, 1)]
+
+
+def test_collectives_of_which_an_algorithm_is_made_are_not_counted_beside_it(settings, monkeypatch):
+    monkeypatch.setattr(registry, "_ALGORITHMS", deepcopy(registry._ALGORITHMS))
+
+    ring = registry.find("all_reduce", "ring")
+
+    @algorithm("all_reduce", "halves", cost=ring.cost, formula=ring.formula)
+    def halves(x, comm, op):
+        x[...] = all_gather(reduce_scatter(x, comm, algorithm="ring"), comm, algorithm="ring")
+
+    rows = sd.run(reported, 3, args=(settings | {"method": "dp", "algorithm": "halves"},)).results[0]
+    assert rows[0][1] == rows[0][2]
+    assert rows[1][1] == rows[1][2] == "4"
+    assert rows[2][1] == rows[2][2]
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "hierarchical"])
