@@ -54,6 +54,9 @@ class Phantom(NDArrayOperatorsMixin):
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __bool__(self) -> bool:
+        raise ArrayError(f"a phantom of shape {self.shape} has no numbers to be true or false; decide by shapes")
+
     def __repr__(self) -> str:
         return f"Phantom({self.shape}, {self.dtype})"
 
@@ -162,7 +165,10 @@ class Phantom(NDArrayOperatorsMixin):
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         if function not in _FUNCTIONS:
-            return NotImplemented
+            name, known = f"{function.__module__}.{function.__name__}", ", ".join(f.__name__ for f in _FUNCTIONS)
+            raise ArrayError(
+                f"{name} of a phantom; needs arithmetic, slices, x.sum(), ufuncs such as np.rint, or {known}"
+            )
         return _FUNCTIONS[function](*args, **kwargs)
 
 
@@ -262,14 +268,10 @@ def _concatenate(arrays: Any, axis: int = 0) -> Phantom:
     return Phantom(tuple(joined), np.result_type(*(x.dtype for x in arrays)))
 
 
-def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Phantom:
-    return Phantom(minlength, np.intp)
-
-
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.argsort: lambda x, axis=-1, **_: Phantom(x.size if axis is None else x.shape, np.intp),
     np.array_equal: lambda x, y: x.shape == y.shape,
-    np.bincount: _bincount,
+    np.bincount: lambda x, weights=None, minlength=0: Phantom(minlength, np.intp),
     np.concatenate: _concatenate,
     np.copyto: _copyto,
     np.cumsum: lambda x: Phantom(x.size, _dtype(np.add, "reduce", (x.dtype,), None)),

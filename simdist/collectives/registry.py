@@ -104,10 +104,10 @@ def algorithm(
     by_messages: bool = True,
     prepare: Callable[..., Callable[[Array], None] | None] | None = None,
 ) -> Callable[[Run], Run]:
-    """Register the function below as one way to perform `operation`. Everything that takes the name of
-    an algorithm then knows it, including `auto` and the command line. A name of your own may be registered again.
+    """Register the function below as one way to perform `operation`, exact up to rounding. Everything that takes the
+    name of an algorithm then knows it: the command line, and `auto`. A name of your own may be registered again.
 
-    See `Algorithm`, and `simdist.examples.own_algorithm`.
+    See `Algorithm`, and `simdist.examples.own_algorithm`; for lossy sums `simdist.parallel.compression.Compressor`.
 
     Args:
         cost: cost(case, **options) -> Cost of rank case.rank; the options are those of the function.

@@ -134,8 +134,14 @@ def test_joins_only_what_fits_as_numpy_does():
 
 
 def test_a_function_it_does_not_know_is_refused_rather_than_guessed():
-    with pytest.raises(TypeError, match="no implementation found"):
+    with pytest.raises(ArrayError, match=r"^numpy.sort of a phantom; .* np.rint, or argsort, array_equal"):
         np.sort(phantom(3))
+
+
+@pytest.mark.parametrize("x", [phantom(()), phantom(3), phantom(3).max() > 0], ids=str)
+def test_what_has_no_numbers_decides_nothing(x):
+    with pytest.raises(ArrayError, match="has no numbers to be true or false"):
+        bool(x)
 
 
 @pytest.mark.parametrize(
