@@ -52,7 +52,8 @@ def test_a_line_tells_the_whole_way(settings, cells):
     mfu = f"{flops / 2 / 8 / bench.machine(Config(**GPT)).device.flops_per_s:.0%}"
     assert line.split() == [*cells.split(), "2", "s", f"{64 * 32 / 2:,.0f}", mfu, "25.0%", "15.0%", "10.0%", "5", "GB"]
     assert head.split()[:4] == ["dp", "tp", "pp", next((axis for axis in ("sp", "ep") if axis in settings), "zero")]
-    assert any("ring attention" in text for text in below) == ("sp" in settings)
+    marks = {"ring attention": "sp", "tp 4s": "sequence_parallel", "hybrid sharding": "shards"}
+    assert all(any(mark in text for text in below) == (setting in settings) for mark, setting in marks.items())
 
 
 @pytest.mark.parametrize(("precision", "rate"), [("bf16", 989.4e12), ("float32", 67e12)])

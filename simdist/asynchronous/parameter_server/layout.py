@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from simdist.arrays import Partition, partition
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
+from simdist.words import counted
 
 __all__ = ["Layout"]
 
@@ -38,9 +39,8 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_servers < self.ranks:
-            raise ArgumentError(
-                f"{self.num_servers} servers on {self.ranks} ranks; needs at least 1 server and 1 worker"
-            )
+            have = f"{counted(self.num_servers, 'server')} on {counted(self.ranks, 'rank')}"
+            raise ArgumentError(f"{have}; needs at least 1 server and 1 worker")
         if self.row_width < 1 or self.num_keys < 0 or self.num_keys % self.row_width:
             raise ArgumentError(f"{self.num_keys} keys in rows of {self.row_width}; needs a whole number of rows")
 

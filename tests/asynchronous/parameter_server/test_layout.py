@@ -34,7 +34,7 @@ def test_workers_come_after_servers():
     [
         ((3, 0, 4), "0 servers on 3 ranks"),
         ((3, 3, 4), "3 servers on 3 ranks"),
-        ((1, 1, 4), "1 servers on 1 ranks"),
+        ((1, 1, 4), "1 server on 1 rank;"),
         ((3, 1, 5, 2), "5 keys in rows of 2"),
         ((3, 1, -1), "-1 keys"),
     ],
