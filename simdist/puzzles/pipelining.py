@@ -23,7 +23,8 @@ def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
     try:
         schedule = parse("\n".join(row or "-" for row in rows), "yours")
         if schedule.num_micro_batches != micro_batches:
-            raise ScheduleError(f"it has {schedule.num_micro_batches} micro-batches")
+            numbers = f"it numbers its micro-batches up to {schedule.num_micro_batches - 1}"
+            raise ScheduleError(f"{numbers}; needs 0 to {micro_batches - 1}")
         validate(schedule)
     except ScheduleError as error:
         raise Failed(Finding(False, what, "it cannot be carried out", "", str(error))) from None

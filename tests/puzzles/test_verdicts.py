@@ -115,6 +115,13 @@ def test_digits_say_whose_numbers_went_in_how_often():
     assert "2 times that of rank 1" in said
 
 
+def test_micro_batches_are_numbered_from_zero():
+    def from_one(p, m):
+        return [" ".join(f"{letter}{i}" for letter in "FB" for i in range(1, m + 1)) for _ in range(p)]
+
+    assert "up to 4; needs 0 to 3" in repr(puzzle(23).check(from_one))
+
+
 def test_a_schedule_that_cannot_be_is_shown_with_the_place_marked():
     said = repr(puzzle(23).check(lambda p, m: ["B0 F0"] * p))
     assert "cannot be carried out" in said
