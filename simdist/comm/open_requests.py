@@ -1,5 +1,6 @@
 """OpenRequests: what a program leaves behind: requests that it has not waited for, and unreceived messages."""
 
+from collections import Counter
 from typing import Any
 
 from simdist.comm.checks import ANY
@@ -39,6 +40,7 @@ def with_tag(tag: int) -> str:
 
 
 def listed_below(head: str, rows: list[str]) -> str:
-    """The rows below a heading; of many, the first ones and how many more there are."""
+    """The rows below a heading, equal ones once; of many, the first ones and how many more there are."""
+    rows = [row if times == 1 else f"{row}, {times} times" for row, times in Counter(rows).items()]
     more = [f"… and {len(rows) - _MOST_ROWS} more"] if len(rows) > _MOST_ROWS else []
     return "\n  ".join([head, *rows[:_MOST_ROWS], *more])

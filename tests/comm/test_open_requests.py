@@ -57,6 +57,18 @@ def test_of_many_the_first_ones_are_told():
         sd.run(program, 2)
 
 
+def test_what_is_left_behind_many_times_is_told_once():
+    def program(comm):
+        for _ in range(3):
+            comm.isend(np.ones(1), 1 - comm.rank)
+            comm.recv(np.empty(1), 1 - comm.rank)
+
+    with pytest.warns(UnmatchedMessage) as told:
+        sd.run(program, 2)
+    rows = [f"  rank {rank} never waited for its isend to rank {1 - rank} on 'world', 3 times" for rank in (0, 1)]
+    assert sorted(str(told[0].message).splitlines()[1:]) == rows
+
+
 @pytest.mark.parametrize("world", ["virtual", pytest.param("mpi", marks=needs_mpi)])
 def test_all_that_is_received_and_waited_for_is_not_told(world, capfd):
     def program(comm):
