@@ -20,6 +20,11 @@ def test_a_job_crosses_the_slow_link_only_where_it_leaves_a_node():
     assert [cluster().link(ranks) for ranks in (1, 4, 5)] == [INSIDE, INSIDE, BETWEEN]
 
 
+def test_ranks_of_a_node_that_send_at_once_share_its_network_cards():
+    shares = [cluster(nics_per_node=2).link_between(senders) for senders in (1, 2, 3, 4)]
+    assert shares == [Link(5.0, bytes_per_s) for bytes_per_s in (2.0, 2.0, 1.0, 1.0)]
+
+
 def test_a_slow_rank_computes_by_its_factor_longer():
     uneven = cluster(slow={2: 3.0})
     assert [uneven.seconds(rank, 100, 0) for rank in (1, 2)] == [1.0, 3.0]

@@ -83,6 +83,10 @@ def test_spans_equal_but_for_less_than_a_nanosecond_nest_as_they_are():
     assert Layout.of([span("outer", 0, 5), span("inner", 0, 5 - 1e-10)]).depth == [0, 1]
 
 
+def test_times_are_drawn_at_the_nearest_nanosecond():
+    assert [nanoseconds(count * 1e-9) for count in range(100)] == list(range(100))
+
+
 def test_what_touches_does_not_overlap():
     third = 1 / 3  # no whole number of nanoseconds
     assert (

@@ -41,6 +41,7 @@ def test_all_can_stop_where_the_fastest_is_that_is_alive(rule):
     assert rule.end(clocks) == 8
     clocks.leave(2, died=True)
     assert rule.end(clocks) == 7
+    assert asynchronous().end(clocks) == 0, "at once, even who has made no step"
 
 
 @pytest.mark.parametrize(("backups", "kept"), [(0, [0, 1, 2]), (1, [0, 2])])
