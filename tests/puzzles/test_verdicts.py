@@ -103,8 +103,7 @@ def test_too_many_messages_are_counted():
     assert "rank 0 to rank 2" in repr(puzzle(5).check(gather))
     verdict = puzzle(6).check(gather)
     assert "messages of a rank, on 4 ranks: 3\n         expected: at most 2" in repr(verdict)
-    assert [finding.good for finding in verdict.findings] == [True, True, False, True, True]
-    assert re.findall("^  (good |WRONG)  ", repr(verdict), re.MULTILINE) == ["good ", "good ", "WRONG", "good ", "good "]
+    assert re.findall("^  (good|WRONG)", repr(verdict), re.MULTILINE) == ["good", "good", "WRONG", "good", "good"]
 
 
 def test_digits_say_whose_numbers_went_in_how_often():

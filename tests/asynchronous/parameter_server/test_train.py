@@ -198,6 +198,8 @@ def test_who_is_not_told_finishes_what_is_dropped():
     assert server.counts.num_late > 0
     assert sum(len(worker.clocks) for worker in workers) == 40 * 4 + server.counts.num_late
     assert all(worker.num_given_up == 0 for worker in workers)
+    traffic = run.trace.statistics()[0]
+    assert traffic.sent.num_spans == traffic.received.num_spans, "an answer for each request, and no notices"
 
 
 # -- traffic -------------------------------------------------------------------------------------------
