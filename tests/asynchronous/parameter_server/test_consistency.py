@@ -21,6 +21,15 @@ def test_a_read_waits_for_stamps_up_to_its_clock_less_s_less_1(s):
         assert rule.admits(clocks, c) == (c - s - 1 <= 4)
 
 
+@pytest.mark.parametrize("s", [0, 1, 3])
+def test_an_update_waits_for_the_reads_at_its_stamp_less_s(s):
+    clocks, held = Clocks(3), [Push(0, t, 0, slice(0, 1), np.ones(1)) for t in range(9)]
+    clocks.reads = [9, 2, 5]
+    let_in = [push.clock for step in BoundedStaleness(s).due(clocks, held) for push in step]
+    assert let_in == [t for t in range(9) if t - s < 2]
+    assert [push.clock for push in held] == [t for t in range(9) if t - s >= 2]
+
+
 def test_no_bound():
     assert asynchronous() == BoundedStaleness(math.inf)
     assert asynchronous().admits(Clocks(2), 10**9)
