@@ -58,7 +58,7 @@ WAYS = {
 def hold(spmd, tmp_path, settings, first, then, p, q, exact=False):
     """What a run that stops at CUT on p ranks, one way, and goes on with q, another way, comes to."""
     unbroken = spmd(run, p, settings | first, tmp_path / "unbroken")
-    spmd(run, p, settings | first | {"checkpoint_every": CUT}, tmp_path / "broken")
+    broken = spmd(run, p, settings | first | {"checkpoint_every": CUT}, tmp_path / "broken")
     resumed = spmd(run, q, settings | then, tmp_path / "broken", True)
     expected, found = unbroken[0][0], resumed[0][0]
     assert [line[0] for line in found] == [6, 9, 10]
@@ -66,6 +66,7 @@ def hold(spmd, tmp_path, settings, first, then, p, q, exact=False):
         assert line == pytest.approx(before, rel=1e-12, abs=1e-12)
     if exact:
         np.testing.assert_array_equal(joined(resumed), joined(unbroken))
+        assert found == broken[0][0][-3:], "the run that wrote it goes on in the same way"
         assert found[1:] == expected[-2:]  # the line after the cut adds up in another order
     np.testing.assert_allclose(joined(resumed), joined(unbroken), rtol=1e-12, atol=1e-12)
 
