@@ -193,9 +193,8 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
         for rank in ranks:
             at_s[rank] = met_s
     ready_s: float = max(map(add, at_s, reduced_s))
-    if job.recipe.precision.scaled:  # the check that they are finite
-        held = max(job.own(part) for part in job.parts) * job.itemsize
-        ready_s += job.memory_s(held) + job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1)
+    if job.recipe.precision.scaled:  # the agreement that they are finite everywhere
+        ready_s += job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1)
     if job.recipe.max_norm is not None:
         ready_s += 2 * job.group("pp", "holders", "ep", "sp", "tp").seconds("all_reduce", 16)
     return ready_s

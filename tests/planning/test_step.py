@@ -252,6 +252,26 @@ def test_a_plan_is_executed_without_numbers_whatever_its_device():
     assert execute(on_cpu, bench) == execute(config, bench)
 
 
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        {"method": "dp"},
+        {"zero": 1},
+        {"zero": 1, "precision": "fp16"},
+        {"zero": 2, "precision": "float32"},
+        {"zero": 3},
+        {"tp": 2, "zero": 1},
+        {"pp": 2, "micro_batches": 2, "zero": 1},
+    ],
+    ids=str,
+)
+def test_where_messages_take_no_time_the_rest_is_exact(mesh):
+    """The updates of few windows are a tenth to a half of a step."""
+    free = H100.with_(inside=Link(0.0, inf), between=Link(0.0, inf))
+    config, bench = Config(**SMALL | {"global_batch_size": 8} | mesh), Workbench(free, 4)
+    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=2e-3)
+
+
 def test_computing_is_what_is_left_without_messages():
     bench = Workbench(H100, 8)
     for mesh, equal in (({}, True), ({"tp": 2}, False), ({"pp": 2, "micro_batches": 4}, True)):
