@@ -207,3 +207,17 @@ def test_who_is_taken_for_dead_is_told_at_its_next_pull():
         return clock
 
     assert sd.run(program, 3).results == [{0}, None, 30]
+
+
+def test_a_deadline_counts_from_when_the_server_begins():
+    def program(comm):
+        layout = Layout(comm.size, 1, 12)
+        comm.compute(seconds=20.0)
+        if layout.serves(comm):
+            return serve(comm, layout, asynchronous(), deadline_s=5.0).clocks.dead
+        client = Client(comm, layout, np.float64)
+        clock = client.pull(np.zeros(12))
+        client.leave()
+        return clock
+
+    assert sd.run(program, 3).results == [set(), 0, 0]

@@ -107,11 +107,11 @@ def test_the_record_is_of_the_time_when_all_were_at_work():
     assert story(trace_steps=9).shown == (10.0, 14.0)
 
 
-def test_a_record_that_ended_early_is_shown_up_to_its_end():
+@pytest.mark.parametrize(("end_s", "shown"), [(13, (10.0, 12.0)), (0, (10.0, 11.0))], ids=["two steps", "none"])
+def test_a_record_that_ended_early_is_shown_up_to_its_end_and_at_least_for_a_step(end_s, shown):
     whole = story()
-    cut = Trace((s for s in whole.record if s.rank != 2 or s.end_s < 13), 3)
-    found = Story(whole.config, whole.done, 4.0, 4, whole.parts, cut, whole.stretches, three)
-    assert found.shown == (10.0, 12.0)
+    cut = Trace((s for s in whole.record if s.rank != 2 or s.end_s < end_s), 3)
+    assert replace(whole, record=cut).shown == shown
 
 
 def test_lines_go_on_from_what_is_known_of_the_steps_before():
