@@ -484,6 +484,12 @@ def test_an_asynchronous_run_goes_on(text, tmp_path, capsys):
     assert lines == sorted(set(lines)) and lines[0] == 1 and lines[-1] == 9
 
 
+def test_a_run_on_one_virtual_rank_goes_on_with_one(text, tmp_path, capsys):
+    words = ["--world=virtual", "--ranks=1", "--steps=2", "--checkpoint-every=2", "--sample-bytes=0", "--data", text]
+    assert main(["train", *words, "--out", str(tmp_path), *SMALL]) == 0
+    assert f"go on with: simdist train --world virtual --ranks 1 --resume {tmp_path}\n" in capsys.readouterr().out
+
+
 def test_only_some_methods_survive_a_death(text, tmp_path, capsys):
     assert main(["train", "--survive", "--ranks=3", "--method=bsp", "--data", text, "--out", str(tmp_path)]) == 2
     assert "survive is on, and method bsp; needs async, ssp, backup" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simdist.cluster import Cluster, Device, Link, Network
-from simdist.cluster.network import Port
+from simdist.cluster.network import Port, _mixed
 
 TOY = Cluster("toy", Device("toy", 1.0, 4.0, 1e9), Link(1.0, 2.0), Link(3.0, 1.0), devices_per_node=2)
 
@@ -150,3 +150,8 @@ def test_jitter_stretches_latency_within_its_bound_and_by_its_seed():
     assert not set(latencies(seed=1, jitter=0.5, src=1, dst=0)) & set(chain(*others)), "and no other seed has them"
     assert set(latencies(seed=1, jitter=0.0)) == {1.0}
     assert latencies(seed=1, jitter=0.5, dst=2) == pytest.approx([3 * value for value in values]), "between nodes too"
+
+
+def test_the_generator_of_jitter_is_splitmix64():
+    """The first three numbers of the published one with the seed 0."""
+    assert [_mixed(k) for k in (1, 2, 3)] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]

@@ -116,6 +116,10 @@ def test_memory_of_a_pipeline(schedule, kept):
     assert found.memory["activations"] == pytest.approx(kept * mean, rel=1e-12)
 
 
+def test_of_activations_where_ranks_share_windows_they_say_nothing():
+    assert "activations" not in said(8, sp=2)[2].memory
+
+
 def test_of_experts_they_say_nothing():
     found = said(4, experts=4)[2]
     assert found.computing_s is None

@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 from checkpointing import own_weights
 
+import simdist as sd
 from simdist.collectives import cost
 from simdist.data import load
 from simdist.errors import CollectiveMismatch, DataError, ReplicaDrift
 from simdist.training import Config, Trainer
+from simdist.training.judge import Judge
 
 ANY = {"precision": "float64", "global_batch_size": 22, "steps": 12, "interval": 5, "validation_windows": 50}
 ANY |= {"algorithm": "ring", "bucket_bytes": 5000, "learning_rate": 0.3, "optimizer": "sgd", "clip_norm": 0.0}
@@ -189,6 +191,21 @@ def validate(comm, settings):
 def test_validation_takes_every_window_once(spmd, text, p, model):
     for found, expected in spmd(validate, p, model | {"data": text, "steps": 1, "validation_windows": 1200}):
         assert found == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(("global_batch_size", "at_once"), [(8, 512 // 64), (64, 64 // 2 // 2)])
+def test_validation_takes_as_many_windows_at_a_time_as_a_step_and_at_least_512_bytes(text, global_batch_size, at_once):
+    split = load(text).split(65, 0.5, 0)[1]
+    config = Config(global_batch_size=global_batch_size, micro_batches=2, validation_windows=100)
+
+    def program(comm):
+        sizes = []
+        Judge(split, comm, config, 64).loss(lambda windows: sizes.append(len(windows)) or 0.0)
+        return sizes
+
+    sizes = sd.run(program, 2).results
+    assert sum(map(sum, sizes)) == len(split.evenly(100))
+    assert len(sizes[0]) == len(sizes[1]) and at_once / 2 < max(map(max, sizes)) <= at_once
 
 
 def test_it_learns(spmd, text):

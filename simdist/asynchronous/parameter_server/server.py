@@ -207,7 +207,7 @@ class Server:
         """Tell workers still computing for the step just closed that it is over."""
         step = self.clocks.step
         for worker in self.clocks.present - kept:
-            if self.clocks.reads[worker] == step and self.clocks.commits[worker] < step:
+            if self.clocks.reads[worker] == step:
                 self._outbox.send(worker, Message(OVER, step))
 
     def _answer_admitted(self) -> bool:

@@ -147,6 +147,13 @@ def test_stretches_are_put_together():
     assert Costs(steps[:1], 100, 5.0).then(Costs(steps[1:], 10, 6.0)) == Costs(steps, 110, 6.0)
 
 
+def test_of_many_ranks_it_tells_how_long_they_waited_on_average_and_at_most():
+    server, fast, slow = story().parts
+    many = replace(story(), parts=[server, fast, *[slow] * 15], done=[4] * 16)
+    told = str(report(many, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
+    assert "servers 25.0% on average, 25.0% to 25.0%; workers 3.1% on average, 0.0% to 50.0%" in told
+
+
 def test_pauses_do_not_count():
     told = story()
     later = [Stretch(10.0, 0.0), Stretch(15.0, 3.0)]  # from 13 s to 15 s there was a pause
