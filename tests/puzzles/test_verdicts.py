@@ -115,6 +115,7 @@ def test_digits_say_whose_numbers_went_in_how_often():
 
     said = repr(puzzle(10).check(others))
     assert "contains nothing of rank 0 and 2 times that of rank 1, but" in said
+    assert "contains" not in repr(puzzle(10).check(lambda x, comm: np.negative(x, out=x))), "a sign has no digits"
 
 
 def test_micro_batches_are_numbered_from_zero():

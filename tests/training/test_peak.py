@@ -1,3 +1,5 @@
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,12 @@ from simdist.training.peak import matmul_flops_per_s
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_machine_multiplies_some_millions_of_numbers_a_second_at_least(dtype):
     assert 1e6 < matmul_flops_per_s(SoloCommunicator(), dtype, size=64) < 1e15
+
+
+def test_a_product_of_n_by_n_numbers_takes_2n3_operations(monkeypatch):
+    seconds, comm = count(), SoloCommunicator()
+    monkeypatch.setattr(comm, "clock", lambda: float(next(seconds)))
+    assert matmul_flops_per_s(comm, np.float64, size=8) == 2 * 8**3
 
 
 def test_where_no_clock_moves_there_is_no_rate():
