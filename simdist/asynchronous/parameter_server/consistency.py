@@ -107,8 +107,6 @@ class BoundedStaleness(Consistency):
 
     def due(self, clocks: Clocks, held: list[Push]) -> list[list[Push]]:
         """Those inside the windows of all future reads."""
-        if not held:
-            return []
         t_end = min(clocks.reads) + self.staleness
         let_in = [push for push in held if push.clock < t_end]
         held[:] = [push for push in held if push.clock >= t_end]

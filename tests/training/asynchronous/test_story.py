@@ -154,6 +154,19 @@ def test_of_many_ranks_it_tells_how_long_they_waited_on_average_and_at_most():
     assert "servers 25.0% on average, 25.0% to 25.0%; workers 3.1% on average, 0.0% to 50.0%" in told
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"method": "ssp", "staleness": 2}, "ssp: 1 server, 2 workers at most 2 steps apart"),
+        ({"method": "local-sgd", "local_steps": 3}, "local-sgd: an average every 3 steps"),
+        ({"method": "d-psgd", "graph": "ring"}, "d-psgd on a graph: ring"),
+    ],
+)
+def test_it_tells_who_does_what_with_whom(settings, words):
+    told = report(story(**settings), SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0))
+    assert told.summary[0].endswith(f", 3 ranks, {words}")
+
+
 def test_pauses_do_not_count():
     told = story()
     later = [Stretch(10.0, 0.0), Stretch(15.0, 3.0)]  # from 13 s to 15 s there was a pause
