@@ -1,9 +1,9 @@
 """Job: a planned training run on ranks of a cluster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from simdist.arrays import partition
 from simdist.comm.mesh import full_sizes
@@ -11,6 +11,7 @@ from simdist.errors import ArgumentError, require_kind
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.pipeline.copies import displaced, holders, shared
+from simdist.parallel.pipeline.schedules import maker
 from simdist.parallel.zero.unit import grouped, least_items, padded, uses
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members
@@ -22,6 +23,8 @@ from simdist.training.pipelines import is_updating, schedule_of
 from simdist.words import counted
 
 __all__ = ["Job", "Part", "Piece", "check_kinds", "check_known"]
+
+T = TypeVar("T")
 
 
 def check_known(settings: Mapping[str, Any]) -> None:
@@ -174,6 +177,12 @@ class Job:
         shared = self.schedule.num_stages / sum(map(len, self.schedule.placement)) if self.pipelined else 1.0
         most_s = max(sum(each[layer] for layer in part.layers) for part in self.parts)
         return self.config.micro_batches * shared * most_s
+
+    def once(self, make: Callable[[], T], name: str) -> T:
+        """What `make` finds of the passes of this pipeline: once for all runs on the bench with the same."""
+        config = self.config
+        made = maker(config.schedule), config.schedule, config.chunks, config.micro_batches
+        return self.bench.once(make, name, *made, *self.sizes.values(), self.windows, *self.bench.cut(config))
 
     def _layers_of_ranks(self) -> list[list[int]]:
         everything = range(len(self.anatomy.layers))

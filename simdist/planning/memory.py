@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from simdist.parallel.pipeline import joined, peak_bytes
+from simdist.parallel.pipeline import Peaks, joined, peaks
 from simdist.parallel.zero.formulas import kept_of
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.group import Group, members
 from simdist.planning.job import Job, Part
+from simdist.planning.step import course
 
 __all__ = ["RankMemory", "memory"]
 
@@ -28,66 +29,58 @@ class RankMemory(NamedTuple):
 def memory(job: Job, rank: int) -> RankMemory:
     """The peak bytes on a pipeline rank: see `kept` for what each stage of ZeRO divides.
 
-    Gradients, and what collectives on them take, count as if they existed at once with all activations.
-    Communication counts ZeRO's buffers for units, and the scratch of collectives: of the largest exchange within
-    layers and, if it overlaps with them, the largest reduction, as if both were under way at once; or of the largest
-    collective after the passes, if that is more. Method dp reduces after the passes, when of the activations only the
-    text is left; a pipeline does, too, but what its stages wait for is known only roughly.
+    Gradients count as if all existed at once with all activations. Communication counts ZeRO's buffers for units, and
+    the scratch of collectives: of the largest exchange within layers and, if it overlaps with them, the largest
+    reduction, as if both were under way at once; or of the largest collective after the passes, if that is more.
+    Pipelines and method dp reduce after the passes, when of the activations only the text is left.
     """
     part, zero = job.parts[rank], job.zero_stage
     pieces = job.pieces(part) if zero else []
     whole = sum(piece.room for piece in pieces) if zero else part.size
     exact = kept_of(job.recipe, zero, whole, job.own(part), Slots.shared(pieces).size)
-    during, after = _scratch(job, rank)
+    passes, (within, reducing, after) = _passes(job)[rank], _scratch(job, rank)
+    if job.pipelined or job.config.method == "dp":
+        reducing, after = 0.0, max(reducing, after)
+    most = max(within + reducing, after)
+    if job.bench.cluster.one_memory:  # what ranks once took in it stays for the next step
+        reducing = after = most
     peaks = {
         "parameters": exact.parameters,
         "gradients": exact.gradients,
         "optimizer state": exact.optimizer_state,
-        "activations": _activations(job, rank),
-        "communication": exact.communication + max(during, after),
-        "buffers": max(job.anatomy.layers[layer].buffer_bytes for layer in part.layers) + _awaited(job),
+        "activations": passes.activations,
+        "communication": exact.communication + most,
+        "buffers": passes.buffers,
     }
-    passing = during + _activations(job, rank, working=True) + _awaited(job)
     text_bytes = job.config.micro_batches * sum(job.anatomy.layers[layer].text_bytes for layer in part.layers)
-    return RankMemory(peaks, exact.total + max(passing, after + text_bytes))
+    return RankMemory(peaks, exact.total + max(passes.num_bytes + reducing, text_bytes + after))
 
 
-def _activations(job: Job, rank: int, working: bool = False) -> float:
-    """The activations of all micro-batches in flight at once; their text is one array, which stays allocated.
-
-    Args:
-        working: whether to count what passes between layers, too.
-    """
+def _passes(job: Job) -> list[Peaks]:
+    """What forward and backward of all micro-batches take, on each pipeline rank."""
     if job.pipelined:
-        return peak_bytes(job.schedule, rank, job.stages, working=working)
+        at_once = max(stage.input_bytes for stage in job.stages) <= job.bench.cluster.eager_bytes
+        went = None if at_once else course(job).course
+        return job.once(lambda: peaks(job.schedule, job.stages, course=went), "passes")
     whole = joined(job.anatomy.layers)
-    most = max(whole.working[letter] if working else whole.levels[letter].during for letter in "FB")
-    return most + whole.text_bytes * job.config.micro_batches
+    text_bytes = whole.text_bytes * job.config.micro_batches
+    during, passing, working = (
+        max(most[letter] for letter in "FB")
+        for most in ({k: level.during for k, level in whole.levels.items()}, whole.passing, whole.working)
+    )
+    return [Peaks(during + text_bytes, passing, working + text_bytes)]
 
 
-def _awaited(job: Job) -> float:
-    """The bytes of what a stage of a pipeline waits for from its neighbours: activations from one, gradients from the
-    other.
-    """
-    return 2 * max(stage.input_bytes for stage in job.stages) if job.pipelined else 0.0
-
-
-def _scratch(job: Job, rank: int) -> tuple[float, float]:
-    """The most that collectives take beside what they work on: during the passes, and after them.
-
-    Where ranks share memory it is the same, as what they once took in it stays for the next step.
+def _scratch(job: Job, rank: int) -> tuple[float, float, float]:
+    """The most that collectives take beside what they work on: those within layers, those of ranks of dp, and those
+    after the passes.
     """
     part = job.parts[rank]
-    within = max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers)
-    reducing, after = (
-        max((job.bench.scratch_bytes(*call) for call in calls), default=0.0)
-        for calls in (_reductions(job, part), _sums(job, rank))
+    return (
+        max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers),
+        max((job.bench.scratch_bytes(*call) for call in _reductions(job, part)), default=0.0),
+        max((job.bench.scratch_bytes(*call) for call in _sums(job, rank)), default=0.0),
     )
-    at_end = job.config.method == "dp"
-    if at_end and not job.bench.cluster.one_memory:
-        return within, max(reducing, after)
-    most = max(within, reducing, after) if at_end or job.pipelined else max(within + reducing, after)
-    return most, most
 
 
 def _reductions(job: Job, part: Part) -> Iterator[tuple[Group, str, int]]:

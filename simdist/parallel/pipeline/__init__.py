@@ -16,8 +16,9 @@ from simdist.parallel.pipeline.action import (
 from simdist.parallel.pipeline.cost import LayerCost, measured_costs, modelled_costs, stage_times, zero_bubble_layer
 from simdist.parallel.pipeline.dataflow import Message, Step, steps
 from simdist.parallel.pipeline.executor import Executor
-from simdist.parallel.pipeline.footprint import Footprint, footprints, joined, peak_bytes
+from simdist.parallel.pipeline.footprint import Footprint, footprints, joined
 from simdist.parallel.pipeline.memory import Memory
+from simdist.parallel.pipeline.peaks import Peaks, peak_bytes, peaks
 from simdist.parallel.pipeline.pipedream import PipeDream
 from simdist.parallel.pipeline.pipeline import Pipeline
 from simdist.parallel.pipeline.record import executed, executions, measured_times
@@ -47,6 +48,7 @@ __all__ = [
     "MicroBatch",
     "Overlapped",
     "Part",
+    "Peaks",
     "PipeDream",
     "Pipeline",
     "PipelineRow",
@@ -74,6 +76,7 @@ __all__ = [
     "paper",
     "parse",
     "peak_bytes",
+    "peaks",
     "predicted_taken",
     "schedule",
     "schedules",

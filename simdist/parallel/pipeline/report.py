@@ -8,9 +8,10 @@ from simdist.arrays import Ledger
 from simdist.errors import UnknownNameError
 from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.dataflow import steps
-from simdist.parallel.pipeline.footprint import Footprint, peak_bytes
+from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.formulas import Formula, formula
 from simdist.parallel.pipeline.memory import Memory
+from simdist.parallel.pipeline.peaks import peaks, value_bytes
 from simdist.parallel.pipeline.pipedream import PipeDream
 from simdist.parallel.pipeline.pipeline import Pipeline
 from simdist.parallel.pipeline.schedule import Schedule
@@ -69,14 +70,13 @@ def predicted_taken(
     report, rows = validate(schedule), steps(schedule)
 
     def num_bytes(value: Value) -> float:
-        """Of an activation or a gradient: both have the size of the input of the later stage."""
-        size = 1 if sizes is None else sizes[value.micro_batch]
-        return size * stages[value.stage + (value.what == "gradient")].input_bytes
+        return value_bytes(stages, value) * (1 if sizes is None else sizes[value.micro_batch])
 
+    kept = [found.activations for found in peaks(schedule, stages, sizes)]
     return [
         Taken(
             report.in_flight[rank],
-            peak_bytes(schedule, rank, stages, sizes),
+            kept[rank],
             max(report.weight_versions[rank], default=1),
             sum(num_bytes(message.value) for step in row for message in step.sends),
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from simdist.arrays import Array
+from simdist.arrays import Array, hold
 from simdist.arrays.working import overflow
 from simdist.nn import Layer, Noise, Sequence, auxiliary
 from simdist.nn.loss import Loss
@@ -88,4 +88,7 @@ class Stage:
             self.layers.backward_weight(*pending)
 
     def _loss_backward(self, of_loss: Any, dy: Array | None, micro_batch: MicroBatch) -> Array:
-        return dy if self.loss is None else self.loss.backward(of_loss, micro_batch.scale)
+        if self.loss is not None:
+            dy = self.loss.backward(of_loss, micro_batch.scale)
+            hold("buffers", dy, "loss")
+        return dy

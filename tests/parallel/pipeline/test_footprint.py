@@ -23,7 +23,7 @@ def bounds(cut):
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize(("tied", "dropout"), [(True, 0.0), (False, 0.1)])
 def test_a_stage_of_layers_is_joined_from_theirs(recompute, tied, dropout):
-    """But for one of the arrays that pass between them: what comes and what goes may be there at once."""
+    """But for an input of the last layer that none keeps: within a stage it is gone before the loss."""
     one = 2 * 12 * 16 * FLOAT32.itemsize
     model = gpt(Shape(4, 16, 4, 12, tied=tied, dropout=dropout, recompute=recompute))
     layers = footprints(model, bounds([1] * 6), 2, 13, FLOAT32)
@@ -31,10 +31,10 @@ def test_a_stage_of_layers_is_joined_from_theirs(recompute, tied, dropout):
         for stage, own in zip(footprints(model, bounds(cut), 2, 13, FLOAT32), bounds(cut), strict=True):
             found = joined(layers[own])
             assert found.levels == stage.levels
-            assert abs(found.buffer_bytes - stage.buffer_bytes) <= one
-            assert all(abs(found.working[letter] - stage.working[letter]) <= one for letter in "FBIW")
+            for measured, of_layers in ((stage.passing, found.passing), (stage.working, found.working)):
+                assert all(0 <= of_layers[letter] - measured[letter] <= one * (letter == "F") for letter in "FBIW")
             assert all(stage.working[letter] >= stage.levels[letter].during for letter in "FBIW")
-            rest = {"levels": {}, "working": {}, "seconds": {}, "buffer_bytes": 0}
+            rest = {"levels": {}, "passing": {}, "working": {}, "seconds": {}}
             assert found._replace(**rest) == stage._replace(**rest)
 
 

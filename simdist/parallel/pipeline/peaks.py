@@ -1,0 +1,132 @@
+"""Peaks: the most memory that a rank of a pipeline uses, found by a walk along its row.
+
+                 place k         place k+1
+    received     |===expected====|======used======|              a buffer, posted one place ahead
+    kept                               |==========|======...     what layers keep of a micro-batch
+    sent                                          |====|         until its receiver has posted a buffer
+
+A value that is made and needed on the same rank waits there in between.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import NamedTuple
+
+from simdist.parallel.pipeline.action import Part, Value
+from simdist.parallel.pipeline.dataflow import Step, steps
+from simdist.parallel.pipeline.footprint import Footprint
+from simdist.parallel.pipeline.play import Course
+from simdist.parallel.pipeline.schedule import Schedule
+
+__all__ = ["Peaks", "peak_bytes", "peaks", "value_bytes"]
+
+
+class Peaks(NamedTuple):
+    """The most bytes on a rank.
+
+    Attributes:
+        activations: what layers keep for backward.
+        buffers: what passes between layers, and between ranks.
+        num_bytes: of both, and of what collectives within layers take, at once.
+    """
+
+    activations: float
+    buffers: float
+    num_bytes: float
+
+
+def peaks(
+    schedule: Schedule, stages: Sequence[Footprint], sizes: Sequence[float] | None = None, course: Course | None = None
+) -> list[Peaks]:
+    """The peaks of each rank.
+
+    Args:
+        stages: the footprint of one micro-batch on each stage.
+        sizes: the size of each micro-batch relative to that; 1 where not given.
+        course: when actions run, if what is sent stays until its receiver has posted a buffer. If not given, it is
+            copied and free at once.
+    """
+    rows = steps(schedule)
+    posted = {} if course is None else _posted(rows, course)
+    found = []
+    for rank, row in enumerate(rows):
+        walk = _Walk(schedule, rank, stages, sizes or [1.0] * schedule.num_micro_batches)
+        looks = [0.0] * len(row) if course is None else [0.0, *course.end[rank]][:-1]  # for sends that are complete
+        under_way: list[Value] = []
+        for place, (step, look) in enumerate(zip(row, looks, strict=True)):
+            for ahead in row[place + 1 if place else 0 : place + 2]:
+                walk.wait_for(message.value for message in ahead.receives)
+            walk.let_go(value for value in under_way if posted.get(value, -inf) < look)
+            under_way = [value for value in under_way if posted.get(value, -inf) >= look]
+            for part in step.action.parts:
+                walk.perform(part)
+            under_way += [message.value for message in step.sends]
+        found.append(Peaks(walk.activations, walk.buffers, walk.num_bytes))
+    return found
+
+
+def peak_bytes(
+    schedule: Schedule, rank: int, stages: Sequence[Footprint], sizes: Sequence[float] | None = None
+) -> float:
+    """The most bytes of activations that a rank of a schedule keeps at once. Arguments as for `peaks`."""
+    return peaks(schedule, stages, sizes)[rank].activations
+
+
+def value_bytes(stages: Sequence[Footprint], value: Value) -> float:
+    """The size of a value: both an activation and its gradient have that of the later stage's input. What the loss and
+    BackwardInput leave on their rank counts as kept.
+    """
+    stage = value.stage + (value.what == "gradient")
+    return 0.0 if stage == len(stages) or value.what == "pending" else stages[stage].input_bytes
+
+
+def _posted(rows: Sequence[Sequence[Step]], course: Course) -> dict[Value, float]:
+    """When the sender of each message may let go of it: once it is made, and its receiver has posted a buffer."""
+    posted = dict[Value, float]()
+    for rank, row in enumerate(rows):
+        for place, step in enumerate(row):
+            for message in step.receives:
+                begin = course.end[rank][place - 2] if place > 1 else 0.0
+                posted[message.value] = max(begin, posted.get(message.value, 0.0))
+            for message in step.sends:
+                posted[message.value] = max(course.end[rank][place], posted.get(message.value, 0.0))
+    return posted
+
+
+class _Walk:
+    """The memory of a rank, action by action.
+
+    Attributes:
+        activations, buffers, num_bytes: as of `Peaks`, so far.
+    """
+
+    def __init__(self, schedule: Schedule, rank: int, stages: Sequence[Footprint], sizes: Sequence[float]) -> None:
+        self._schedule, self._rank, self._stages, self._sizes = schedule, rank, stages, sizes
+        done = {schedule.stage(rank, part) for action in schedule.rows[rank] for part in action.parts}
+        self._kept = self.activations = self.num_bytes = sum(sizes) * sum(stages[s].text_bytes for s in done)
+        self._waiting = self.buffers = 0.0
+
+    def wait_for(self, values: Iterable[Value]) -> None:
+        """Add the buffers of these values."""
+        self._waiting += sum(map(self._bytes, values))
+
+    def let_go(self, values: Iterable[Value]) -> None:
+        """Free them."""
+        self._waiting -= sum(map(self._bytes, values))
+
+    def perform(self, part: Part) -> None:
+        """An action uses what it needs, and leaves what it keeps and gives."""
+        number, letter = self._schedule.stage(self._rank, part), part.letter
+        stage, size = self._stages[number], self._sizes[part.micro_batch]
+        need, before = part.needs(number), {"F": "", "B": "F", "I": "F", "W": "I"}[letter]
+        self.num_bytes = max(self.num_bytes, self._kept + self._waiting)
+        self.let_go([need] if need else [])
+        others = self._kept - (size * stage.levels[before].after if before else 0.0)
+        self.activations = max(self.activations, others + size * stage.levels[letter].during)
+        self.buffers = max(self.buffers, self._waiting + size * stage.passing[letter])
+        self.num_bytes = max(self.num_bytes, others + self._waiting + size * stage.working[letter])
+        self._kept = others + size * stage.levels[letter].after
+        self.wait_for(part.gives(number, self._schedule.num_stages))
+
+    def _bytes(self, value: Value) -> float:
+        return self._sizes[value.micro_batch] * value_bytes(self._stages, value)
