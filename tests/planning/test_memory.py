@@ -23,6 +23,7 @@ def check(mesh, most):
     job, took = Job(config, bench), execute(config, bench)
     for stage, rank in enumerate(members(job.sizes, "pp")):
         held = memory(job, stage)
+        assert held.peaks["activations"] == pytest.approx(took.memory[rank]["activations"], rel=1e-9)
         assert held.peaks["buffers"] >= took.memory[rank]["buffers"]
         assert 0 <= held.num_bytes / took.num_bytes[rank] - 1 < most, f"rank {rank}"
 
