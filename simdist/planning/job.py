@@ -223,6 +223,7 @@ class Job:
         weights = part.weights
         return [(axes, sum(weights[name] for name in names & weights.keys())) for axes, names in self.anatomy.sums]
 
+    @cached_property
     def held_twice(self) -> list[tuple[tuple[int, ...], list[str]]]:
         """Groups of pipeline ranks, and the weights that all of a group hold: see `Copies`."""
         return shared(holders([part.weights for part in self.parts]))

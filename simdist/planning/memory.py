@@ -97,7 +97,7 @@ def _sums(job: Job, rank: int) -> Iterator[tuple[Group, str, int]]:
     part, line = job.parts[rank], members(job.sizes, "pp")
     for axes, items in job.summed(part):
         yield job.group(*axes), "all_reduce", round(items / len(job.holders.ranks)) * job.itemsize
-    for ranks, names in job.held_twice():
+    for ranks, names in job.held_twice:
         if rank in ranks:
             group = job.group_of(tuple(line[other] for other in ranks), "pp")
             yield group, "all_reduce", job.weights_bytes(rank, names)

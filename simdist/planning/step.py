@@ -187,7 +187,7 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
     reduced_s = [_reduced_s(job, part) for part in job.parts]
     if not job.zero_stage:  # the order of `Pipeline.reduce`
         at_s, reduced_s = list(map(add, at_s, reduced_s)), [0.0] * len(at_s)
-    for ranks, names in job.held_twice():
+    for ranks, names in job.held_twice:
         group = job.group_of(tuple(line[rank] for rank in ranks), "pp")
         met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", job.weights_bytes(ranks[0], names))
         for rank in ranks:

@@ -1,7 +1,7 @@
 """Registry: every schedule by name."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from numbers import Integral
 from typing import Any, TypeVar
@@ -85,7 +85,12 @@ def options(name: str) -> list[str]:
     Raises:
         UnknownNameError: there is no such schedule; the message lists all.
     """
-    return [option for option in signature(maker(name)).parameters if option not in ("stages", "micro_batches")]
+    return list(_options(maker(name)))
+
+
+@cache
+def _options(made_by: Callable[..., Schedule]) -> tuple[str, ...]:
+    return tuple(each for each in signature(made_by).parameters if each not in ("stages", "micro_batches"))
 
 
 def maker(name: str) -> Callable[..., Schedule]:
