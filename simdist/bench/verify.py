@@ -12,7 +12,7 @@ from tqdm import tqdm
 from simdist.arrays import Array, reductions
 from simdist.bench.jobs import check_ranks, foretell, given_ranks, per_rank
 from simdist.bench.trial import OPERATIONS, REDUCING, ROOTED, Trial, outcome
-from simdist.cluster import preset
+from simdist.cluster import Cluster, preset
 from simdist.collectives import Case, Cost, Formula, algorithms
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
@@ -46,6 +46,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     ranks.add_argument("--ranks", type=int, nargs="+", metavar="P", help="exactly these numbers of ranks instead")
     worlds = "virtual ranks or real ones (virtual; under mpirun mpi)"
     parser.add_argument("--world", choices=["virtual", "mpi"], help=worlds)
+    nodes = "virtual ranks on each node (0: all on one)"
+    parser.add_argument("--ranks-per-node", type=int, default=0, metavar="K", help=nodes)
 
 
 def execute(args: Namespace) -> int:
@@ -56,11 +58,16 @@ def execute(args: Namespace) -> int:
     if most is None:
         most = 9 if world == "virtual" else (given_ranks(world) or [4])[0]
     require_least("--max-ranks", most, 1)
+    require_least("--ranks-per-node", args.ranks_per_node, 0)
+    if args.ranks_per_node and world == "mpi":
+        raise ArgumentError(
+            f"--ranks-per-node {args.ranks_per_node} is for virtual ranks: mpirun puts real ones on nodes"
+        )
     counts = args.ranks or range(1, most + 1)
     if min(counts) < 1:
         raise ArgumentError(f"--ranks is {counts}; needs at least 1")
     faults = rows = 0
-    for line, good in table(counts, world, args.operation, given):
+    for line, good in table(counts, world, args.operation, given, args.ranks_per_node):
         if not rows:
             print(_HEAD)
         print(line, flush=True)
@@ -81,22 +88,29 @@ def _algorithms(args: Namespace) -> list[str]:
 
 
 def table(
-    ranks: Iterable[int], where: str, operation: str | None = None, names: Sequence[str] | None = None
+    ranks: Iterable[int],
+    where: str,
+    operation: str | None = None,
+    names: Sequence[str] | None = None,
+    ranks_per_node: int = 0,
 ) -> Iterator[tuple[str, bool]]:
     """One line for each number of ranks and algorithm, and whether it is right.
 
     Args:
         operation: all if not given.
         names: of its algorithms; if not given all that support this number of ranks.
+        ranks_per_node: of virtual ranks; 0 for one node.
     """
     operations = OPERATIONS if operation is None else [operation]
+    cluster = preset("this-machine").with_(eager_bytes=0)  # every send waits for its receive, as long ones do under MPI
+    cluster = cluster.with_(devices_per_node=ranks_per_node or cluster.devices_per_node)
     for p in ranks:
         check_ranks(p, where)
         pairs = [(of, name) for of in operations for name in names or algorithms(of) if names or _is_for(of, name, p)]
         every = [_trials(*pair, p) for pair in pairs]
         if where == "virtual":
             foretell([trial for trials in every for trial in trials], p)
-        for trials, found in zip(every, _found(every, p, where), strict=True):
+        for trials, found in zip(every, _found(every, p, where, cluster), strict=True):
             if found is not None:
                 yield _failure(trials[0], p, found) if isinstance(found, Exception) else _line(trials, found)
 
@@ -123,7 +137,7 @@ def _trials(operation: str, name: str, p: int) -> list[Trial]:
 # -- the trials ---------------------------------------------------------------------------------------
 
 
-def _found(every: list[list[Trial]], p: int, where: str) -> Iterator[Found]:
+def _found(every: list[list[Trial]], p: int, where: str, cluster: Cluster) -> Iterator[Found]:
     """The outcome of the trials of each algorithm, in turn.
 
     A job of real ranks takes a while to start: one job does all, and only if it fails each gets its own job.
@@ -132,7 +146,7 @@ def _found(every: list[list[Trial]], p: int, where: str) -> Iterator[Found]:
         try:
             for trials in every:
                 _check_paper(trials[0], p)
-            together = _figures_of([trial for trials in every for trial in trials], p, where)
+            together = _figures_of([trial for trials in every for trial in trials], p, where, cluster)
         except WorldUnavailable:
             raise
         except Exception:
@@ -141,14 +155,14 @@ def _found(every: list[list[Trial]], p: int, where: str) -> Iterator[Found]:
             yield from np.split(together, np.cumsum([len(trials) for trials in every])[:-1], axis=1)
             return
     for trials in every:
-        yield _tried(trials, p, where)
+        yield _tried(trials, p, where, cluster)
 
 
-def _tried(trials: list[Trial], p: int, where: str) -> Found:
+def _tried(trials: list[Trial], p: int, where: str, cluster: Cluster) -> Found:
     """The outcome of one algorithm's trials."""
     try:
         _check_paper(trials[0], p)
-        return _figures_of(trials, p, where)
+        return _figures_of(trials, p, where, cluster)
     except WorldUnavailable:
         raise
     except Exception as error:
@@ -169,17 +183,13 @@ def _check_paper(of: Trial, p: int) -> None:
             raise ArgumentError(f"the {what} of {known.title} is {given!r}; needs a {kind.__name__}")
 
 
-def _figures_of(trials: list[Trial], p: int, where: str) -> Array | None:
-    """The figures of each rank, shape (p, trials, 8); None on ranks other than 0 of an mpirun job.
-
-    On virtual ranks every send waits for its receive, as long ones do under MPI.
-    """
+def _figures_of(trials: list[Trial], p: int, where: str, cluster: Cluster) -> Array | None:
+    """The figures of each rank, shape (p, trials, 8); None on ranks other than 0 of an mpirun job."""
     args = [tuple(trial) for trial in trials]
     if where == "mpi":
         return per_rank(_figures, p, (args,), where)
     what = f"{trials[0].operation} {trials[0].algorithm}, {p} ranks"
     with tqdm(desc=what, total=len(trials), unit=" trials", leave=False, disable=None, delay=1) as bar:
-        cluster = preset("this-machine").with_(eager_bytes=0)
         return per_rank(_figures, p, (args, bar.update), where, cluster=cluster)
 
 

@@ -43,6 +43,8 @@ def test_of_one_operation_some_algorithms_on_some_numbers_of_ranks(capsys):
         (["all_reduce", "--algorithms", "rign"], "unknown all_reduce algorithm 'rign'; did you mean 'ring'"),
         (["all_redcue"], "unknown collective with a result 'all_redcue'; did you mean 'all_reduce'"),
         (["all_reduce", "--ranks", "2", "0"], r"--ranks is \[2, 0\]; needs at least 1"),
+        (["--ranks-per-node", "-1"], "--ranks-per-node is -1; needs at least 0"),
+        (["--ranks-per-node", "2", "--world", "mpi"], "--ranks-per-node 2 is for virtual ranks"),
     ],
 )
 def test_refuses_what_there_is_not(words, told):
@@ -81,6 +83,22 @@ def test_a_fault_is_told_and_makes_the_exit_code(fault, told, capsys, monkeypatc
     (line,) = [line for line in out.splitlines() if told in line]
     assert line.split()[:3] == ["all_reduce", "ring", "2"]
     assert "1 of " in out.splitlines()[-1]
+
+
+def test_a_fault_between_nodes_is_found_on_several(capsys, monkeypatch):
+    good = find("all_reduce", "ring")
+
+    def wrong(x, comm, op):
+        if comm.num_nodes > 1 and comm.rank == 1:
+            x[:] = 0
+        good.run(x, comm, op)
+
+    bad = Algorithm(good.operation, good.name, wrong, good.cost, good.formula)
+    monkeypatch.setitem(registry._ALGORITHMS["all_reduce"], "ring", bad)
+    words = "all_reduce", "--algorithms", "ring", "naive", "--ranks", "4"
+    assert simdist_verify(*words) == 0
+    assert simdist_verify(*words, "--ranks-per-node", "2") == 1
+    assert "1 of 2 lines have a fault" in capsys.readouterr().out
 
 
 def test_a_message_too_many_that_a_later_trial_receives_is_told_with_the_trial_that_sent_it(capsys, monkeypatch):
