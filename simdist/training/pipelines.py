@@ -90,7 +90,7 @@ def over_links(
     times: Times, cluster: Cluster, ranks: Sequence[int], num_bytes: float, at_once: int = 1, in_turn: int = 1
 ) -> Times:
     """These times of actions, with those of messages between neighbours in a line, and between its ends, there and
-    back; messages of a rank follow each other through its device or its network card.
+    back; messages of a rank follow each other through its device or its network card, long ones when they are expected.
 
     Args:
         ranks: the global rank of each in the line.
@@ -105,7 +105,7 @@ def over_links(
         port = ("device", num_bytes / link.bytes_per_s) if near else ("card", in_turn * num_bytes / far)
         for pair in (rank, other), (other, rank):
             hops[pair], ports[pair] = link.seconds(num_bytes), port
-    return replace(times, communication=hops, ports=ports)
+    return replace(times, communication=hops, ports=ports, rendezvous=num_bytes > cluster.eager_bytes)
 
 
 def _times(config: Config) -> Times:

@@ -196,6 +196,17 @@ def test_of_groups_some_of_which_cross_nodes_these_share_a_card(devices_per_node
     assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.06)
 
 
+@pytest.mark.slow(but=2)
+@pytest.mark.parametrize("schedule", ["zb-v", "zb-h2", "1f1b", "interleaved-1f1b", "gpipe", "dualpipe"])
+def test_over_slow_links_stages_wait_as_executed(schedule):
+    """Messages take longer than actions, and leave only when their receiver expects them."""
+    cluster = H100.with_(devices_per_node=1, nics_per_node=1, between=Link(5e-6, 10e9))
+    size = {"width": 1024, "context_bytes": 1024, "layers": 8, "vocabulary": 256}
+    mesh = {"pp": 4, "micro_batches": 8, "global_batch_size": 8, "schedule": schedule}
+    config, bench = Config(**SMALL | size | mesh), Workbench(cluster, 4)
+    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.003)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -3,7 +3,8 @@
 Messages are sent in one of two ways:
 
     buffered    a send takes no time on its rank. The message arrives Tcomm later (MPI_Isend), or Tcomm after its
-                sender's port is free, and no sooner than the receiver's port allows
+                sender's port is free, and no sooner than the receiver's port allows. With `Times.rendezvous` it leaves
+                when its receiver has a buffer for it: from one action before the one that needs it
     blocking    a send and its receive wait for each other, then hold both ranks for Tcomm (MPI_Ssend). A rank
                 receives the inputs of an action before it, and sends the outputs after it, in order
 """
@@ -63,53 +64,82 @@ def play(
     if sends not in SENDS:
         raise unknown_name("way to send", sends, SENDS)
     if sends == "buffered" and not times.ports:
-        return _buffered(schedule, times, {})
+        return _Buffered(schedule, times, {}).play()
     rows = rows or steps(schedule)
     if sends == "blocking":
         return _blocking(schedule, times, rows)
     messages = (message for row in rows for step in row for message in step.sends)
-    return _buffered(schedule, times, {value: (src, dst) for value, src, dst in messages})
+    return _Buffered(schedule, times, {value: (src, dst) for value, src, dst in messages}).play()
 
 
-def _buffered(schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int, int]]) -> Course:
-    """Where links have ports, `routes` gives the sender and receiver of each message."""
-    rows, clockwork, ports = schedule.rows, Clockwork(schedule, times), _Ports(times)
-    course = Course([[] for _ in rows], [[] for _ in rows])
-    made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
-    waiter: dict[Value, int] = {}  # the rank that waits for it
-    busy: list[tuple[float, int]] = []  # when each rank's action ends; messages take ports in the order of time
+class _Buffered:
+    """A play with buffered sends. Where links have ports, `routes` gives the sender and receiver of each message."""
 
-    def arrival(value: Value, rank: int) -> float:
-        made_at, maker = made[value]
-        return made_at if maker == rank else course.arrived.get(value, made_at + times.hop(maker, rank))
+    def __init__(self, schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int, int]]) -> None:
+        self._schedule, self._rows, self._times, self._routes = schedule, schedule.rows, times, routes
+        self._clockwork, self._ports = Clockwork(schedule, times), _Ports(times)
+        self._course = Course([[] for _ in self._rows], [[] for _ in self._rows])
+        self._made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
+        self._waiter: dict[Value, int] = {}  # the rank that waits for it
+        self._busy: list[tuple[float, int]] = []  # when each rank's action ends; messages take ports in order of time
+        self._unexpected = set(routes) if times.rendezvous else set[Value]()  # messages whose receiver has no buffer
+        self._ready: set[Value] = set()  # those of them that are made
 
-    def go_on(rank: int) -> None:
-        start, end = course.start[rank], course.end[rank]
-        if len(end) == len(rows[rank]):
+    def play(self) -> Course:
+        """Go through all rows."""
+        for rank in range(len(self._rows)):
+            self._expect(rank, 0, 0.0)
+            self._expect(rank, 1, 0.0)
+            self._go_on(rank)
+        while self._busy:
+            now, rank = heappop(self._busy)
+            place = len(self._course.end[rank]) - 1
+            for value in gives(self._schedule, rank, self._rows[rank][place]):
+                if value in self._unexpected:
+                    self._ready.add(value)
+                else:
+                    self._give(value, rank, now)
+            self._expect(rank, place + 2, now)
+            self._go_on(rank)
+        if self._waiter:
+            self._course.waiting = _awaited(self._schedule, self._waiter)
+        return self._course
+
+    def _expect(self, rank: int, place: int, now: float) -> None:
+        """A rank has buffers for what this action needs: messages that are ready leave."""
+        if not self._unexpected or place >= len(self._rows[rank]):
             return
-        action = rows[rank][len(end)]
-        inputs = needs(schedule, rank, action)
-        missing = [value for value in inputs if value not in made]
+        for value in needs(self._schedule, rank, self._rows[rank][place]):
+            self._unexpected.discard(value)
+            if value in self._ready:
+                self._ready.remove(value)
+                self._give(value, self._routes[value][0], now)
+
+    def _give(self, value: Value, rank: int, now: float) -> None:
+        self._made[value] = now, rank
+        if value in self._routes:
+            self._course.arrived[value] = self._ports.carry(*self._routes[value], now)
+        if value in self._waiter:
+            self._go_on(self._waiter.pop(value))
+
+    def _go_on(self, rank: int) -> None:
+        """Begin a rank's next action, if what it needs is on its way."""
+        start, end = self._course.start[rank], self._course.end[rank]
+        if len(end) == len(self._rows[rank]):
+            return
+        action = self._rows[rank][len(end)]
+        inputs = needs(self._schedule, rank, action)
+        missing = [value for value in inputs if value not in self._made]
         if missing:
-            waiter[missing[0]] = rank
+            self._waiter[missing[0]] = rank
             return
-        start.append(max([end[-1] if end else 0.0, *(arrival(value, rank) for value in inputs)]))
-        end.append(start[-1] + clockwork.of(rank, action))
-        heappush(busy, (end[-1], rank))
+        start.append(max([end[-1] if end else 0.0, *(self._arrival(value, rank) for value in inputs)]))
+        end.append(start[-1] + self._clockwork.of(rank, action))
+        heappush(self._busy, (end[-1], rank))
 
-    for rank in range(len(rows)):
-        go_on(rank)
-    while busy:
-        now, rank = heappop(busy)
-        for value in gives(schedule, rank, rows[rank][len(course.end[rank]) - 1]):
-            made[value] = now, rank
-            if value in routes:
-                course.arrived[value] = ports.carry(*routes[value], now)
-            if value in waiter:
-                go_on(waiter.pop(value))
-        go_on(rank)
-    course.waiting = _awaited(schedule, waiter) if waiter else {}
-    return course
+    def _arrival(self, value: Value, rank: int) -> float:
+        made_s, maker = self._made[value]
+        return made_s if maker == rank else self._course.arrived.get(value, made_s + self._times.hop(maker, rank))
 
 
 def _awaited(schedule: Schedule, waiter: Mapping[Value, int]) -> dict[int, Message]:

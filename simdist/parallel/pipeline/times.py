@@ -35,6 +35,8 @@ class Times:
         ports: a mapping from (sender, receiver) to the kind of port that its buffered messages use, and how long
             each occupies it. A rank has one port of each kind to send by and one to receive by, through which
             messages go one after the other; those without a port do not wait.
+        rendezvous: whether messages with ports wait until their receiver has a buffer for them, as long ones do under
+            MPI. The executor makes it one action before the one that needs it.
         overlapped: F&B, a forward and a whole backward at once, for a p-th part of the model; F+B+W if not given.
 
     Raises:
@@ -47,6 +49,7 @@ class Times:
     communication: float | Mapping[tuple[int, int], float] = 0.0
     overlapped: float | None = None
     ports: Mapping[tuple[int, int], tuple[str, float]] | None = None
+    rendezvous: bool = False
 
     def __post_init__(self) -> None:
         numbers = {name: getattr(self, name) for name in self.__slots__}

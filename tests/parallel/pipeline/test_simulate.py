@@ -1,5 +1,6 @@
 """The simulation, against a relaxation of the papers' constraints, and their published figures."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -97,6 +98,14 @@ def test_messages_follow_each_other_through_a_port():
     assert [s.end_s for s in trace.sends(0)] == [3, 6, 9, 12]
     free = simulate(one, Times(1, 1, 0, communication=2.0)).course
     assert free.start[1][:4] == [3, 4, 5, 6]
+
+
+def test_long_messages_wait_until_their_receiver_is_one_action_away():
+    """F2 is made at 3, but rank 1 has a buffer for it when F0 is done, at 4; for F3 when F1 is done, at 5."""
+    one = parse("F0 F1 F2 F3 B0 B1 B2 B3\nF0 F1 F2 F3 B0 B1 B2 B3")
+    long = Times(1, 1, 0, communication=2.0, ports={(0, 1): ("out", 0.0)}, rendezvous=True)
+    assert simulate(one, long).course.start[1][:4] == [3, 4, 6, 7]
+    assert simulate(one, replace(long, rendezvous=False)).course.start[1][:4] == [3, 4, 5, 6]
 
 
 def test_ranks_have_ports_of_their_own_and_two_wires_may_share_one():
