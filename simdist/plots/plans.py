@@ -46,8 +46,7 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         for y, plan in enumerate(plans):
             parts = zip(_PARTS.values(), _parts_s(plan, bench), strict=True)
             _bar(left, y, {style.colour(kind): seconds / length_s for kind, seconds in parts})
-            held = dict(plan.memory)
-            held["buffers"] -= sum(held.values()) - plan.num_bytes  # what they add when most is held of all together
+            held = _held_at_once(plan)
             _bar(right, y, {COLOURS[each]: held[each] / _GB for each in CATEGORIES})
         right.axvline(bench.cluster.device.memory_bytes / _GB, color=style.ACCENT, linewidth=0.9, linestyle="--")
         left.set_yticks(range(len(plans)), [_name(plan) for plan in plans])
@@ -67,6 +66,14 @@ def _parts_s(plan: Plan, bench: Workbench) -> list[float]:
     """Seconds of each part, in the order of _PARTS."""
     step, alone_s = plan.step, computing_s(Job(plan.config, bench))
     return [alone_s, step.passes_s - alone_s, step.bubble_s, step.gradients_s, step.update_s]
+
+
+def _held_at_once(plan: Plan) -> dict[str, float]:
+    """Bytes of each category, together the peak. What comes and goes is not at its own peak then: it is cut in turn."""
+    held = dict(plan.memory)
+    for each in ("buffers", "communication", "activations"):
+        held[each] -= min(held[each], max(0.0, sum(held.values()) - plan.num_bytes))
+    return held
 
 
 def _bar(ax: Axes, y: int, lengths: Mapping[str, float]) -> None:
