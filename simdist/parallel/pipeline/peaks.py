@@ -13,7 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from simdist.parallel.pipeline.action import Part, Value
-from simdist.parallel.pipeline.dataflow import Step, steps
+from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.play import Course
 from simdist.parallel.pipeline.schedule import Schedule
@@ -43,11 +43,11 @@ def peaks(
     Args:
         stages: the footprint of one micro-batch on each stage.
         sizes: the size of each micro-batch relative to that; 1 where not given.
-        course: when actions run, if what is sent stays until its receiver has posted a buffer. If not given, it is
-            copied and free at once.
+        course: with `Times.rendezvous`, if what is sent stays until its receiver has posted a buffer. If not given, it
+            is copied and free at once.
     """
     rows = steps(schedule)
-    posted = {} if course is None else _posted(rows, course)
+    left = {} if course is None else course.left
     found = []
     for rank, row in enumerate(rows):
         walk = _Walk(schedule, rank, stages, sizes or [1.0] * schedule.num_micro_batches)
@@ -56,8 +56,8 @@ def peaks(
         for place, (step, look) in enumerate(zip(row, looks, strict=True)):
             for ahead in row[place + 1 if place else 0 : place + 2]:
                 walk.wait_for(message.value for message in ahead.receives)
-            walk.let_go(value for value in under_way if posted.get(value, -inf) < look)
-            under_way = [value for value in under_way if posted.get(value, -inf) >= look]
+            walk.let_go(value for value in under_way if left.get(value, -inf) < look)
+            under_way = [value for value in under_way if left.get(value, -inf) >= look]
             for part in step.action.parts:
                 walk.perform(part)
             under_way += [message.value for message in step.sends]
@@ -78,19 +78,6 @@ def value_bytes(stages: Sequence[Footprint], value: Value) -> float:
     """
     stage = value.stage + (value.what == "gradient")
     return 0.0 if stage == len(stages) or value.what == "pending" else stages[stage].input_bytes
-
-
-def _posted(rows: Sequence[Sequence[Step]], course: Course) -> dict[Value, float]:
-    """When the sender of each message may let go of it: once it is made, and its receiver has posted a buffer."""
-    posted = dict[Value, float]()
-    for rank, row in enumerate(rows):
-        for place, step in enumerate(row):
-            for message in step.receives:
-                begin = course.end[rank][place - 2] if place > 1 else 0.0
-                posted[message.value] = max(begin, posted.get(message.value, 0.0))
-            for message in step.sends:
-                posted[message.value] = max(course.end[rank][place], posted.get(message.value, 0.0))
-    return posted
 
 
 class _Walk:

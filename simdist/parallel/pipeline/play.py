@@ -33,6 +33,7 @@ class Course:
 
     Attributes:
         start, end: of every executed action, by rank and place in its row.
+        left: when a message had been made and, with `Times.rendezvous`, its receiver had a buffer: if links have ports.
         arrived: when a message arrived, for blocking sends and for messages with a port.
         waiting: for each rank that did not finish its row, the message it waits to receive or send; from the rank to
             itself, if no rank sends it.
@@ -40,6 +41,7 @@ class Course:
 
     start: list[list[float]]
     end: list[list[float]]
+    left: dict[Value, float] = field(default_factory=dict)
     arrived: dict[Value, float] = field(default_factory=dict)
     waiting: dict[int, Message] = field(default_factory=dict)
 
@@ -118,6 +120,7 @@ class _Buffered:
     def _give(self, value: Value, rank: int, now: float) -> None:
         self._made[value] = now, rank
         if value in self._routes:
+            self._course.left[value] = now
             self._course.arrived[value] = self._ports.carry(*self._routes[value], now)
         if value in self._waiter:
             self._go_on(self._waiter.pop(value))
