@@ -9,6 +9,7 @@ from simdist.cluster.link import Link
 from simdist.cluster.nccl import nccl_link
 from simdist.cluster.network import Network, Path
 from simdist.cluster.presets import add_preset, preset, presets
+from simdist.cluster.topologies import Topology, dragonfly, fat_tree, torus
 from simdist.cluster.tuned import Pick, Tuned
 
 __all__ = [
@@ -19,13 +20,17 @@ __all__ = [
     "Network",
     "Path",
     "Pick",
+    "Topology",
     "Tuned",
     "add_preset",
     "as_toml",
     "calibrated",
+    "dragonfly",
+    "fat_tree",
     "find_cluster",
     "nccl_link",
     "preset",
     "presets",
     "read_cluster",
+    "torus",
 ]

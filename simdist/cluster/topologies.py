@@ -1,0 +1,103 @@
+"""Topologies: how many hosts some switches join, by which cables, and how many cables join the halves of a network.
+
+    fat tree            of switches with k ports, half of them down, half of them up; above all others they are all down
+    dragonfly           groups of a switches, each with cables to p hosts, to all others of its group, and h to other
+                        groups: one cable from each of the a h + 1 groups to each other
+    torus               no switches: each host has a cable both ways along every axis
+
+All hosts of one half of a fat tree can send to the other at once, as a `Cluster` assumes of its network. One that is
+oversubscribed seven times leaves each a seventh of its bandwidth: `with_(between=cluster.between.among(7, 1))`.
+
+Source: Al-Fares, Loukissas, Vahdat 2008, SIGCOMM (fat tree); Kim, Dally, Scott, Abts 2008, ISCA (dragonfly).
+"""
+
+from math import prod
+from typing import NamedTuple
+
+from simdist.errors import ArgumentError, as_declared, require_least, require_whole
+
+__all__ = ["Topology", "dragonfly", "fat_tree", "torus"]
+
+
+class Topology(NamedTuple):
+    """What a network consists of.
+
+    Attributes:
+        hosts, switches: how many.
+        cables: between switches, or on a torus between hosts.
+        bisection: how many of the cables join two halves of the network.
+        hops: the most of the cables on the shortest way from one host to another.
+    """
+
+    hosts: int
+    switches: int
+    cables: int
+    bisection: int
+    hops: int
+
+
+@as_declared
+def fat_tree(ports: int, levels: int = 3) -> Topology:
+    """2 (k/2)^L hosts on (2L-1) (k/2)^(L-1) switches: the fat tree of L levels of switches with k ports.
+
+    With two levels (leaves and spines) k²/2 hosts on 3k/2 switches, with three k³/4 on 5k²/4: of 48 ports 27,648 hosts
+    on 2,880 switches.
+
+    Args:
+        ports: k, even.
+        levels: L, at least 1.
+
+    Raises:
+        ArgumentError: ports is odd or below 2, or levels below 1.
+    """
+    require_least("ports", ports, 2)
+    require_least("levels", levels, 1)
+    if ports % 2:
+        raise ArgumentError(f"ports is {ports}; needs an even number")
+    half = ports // 2
+    hosts = 2 * half**levels
+    return Topology(hosts, (2 * levels - 1) * half ** (levels - 1), (levels - 1) * hosts, hosts // 2, 2 * (levels - 1))
+
+
+@as_declared
+def dragonfly(hosts: int, switches: int, links: int) -> Topology:
+    """a p (a h + 1) hosts: the largest dragonfly of groups of a switches with p hosts and h links to other groups each.
+
+    A switch has p + a - 1 + h ports. The links are balanced if a = 2p = 2h: with 63 ports, 16 hosts, 32 switches and 16
+    links, for 262,656 hosts.
+
+    Args:
+        hosts: p, of a switch.
+        switches: a, of a group.
+        links: h, of a switch.
+
+    Raises:
+        ArgumentError: one of them is less than 1.
+    """
+    for name, value in (("hosts", hosts), ("switches", switches), ("links", links)):
+        require_least(name, value, 1)
+    groups = switches * links + 1
+    inside = groups * switches * (switches - 1) // 2
+    between = groups * (groups - 1) // 2
+    halves = (groups // 2) * ((groups + 1) // 2)
+    return Topology(groups * switches * hosts, groups * switches, inside + between, halves, 3 if switches > 1 else 1)
+
+
+def torus(*sides: int) -> Topology:
+    """The product of the sides in hosts, each with cables to the next and the last one along every side.
+
+    A side of 2 has one cable, not two; a torus of such sides alone is a hypercube. The halves are those of the longest
+    side.
+
+    Raises:
+        ArgumentError: there is no side, or one is no whole number of at least 1.
+    """
+    if not sides:
+        raise ArgumentError("a torus of no sides; needs at least 1")
+    for side in sides:
+        require_whole("side", side, 1)
+    lengths = [int(side) for side in sides]  # NumPy's are of fixed size
+    hosts, longest = prod(lengths), max(lengths)
+    cables = sum(hosts if side > 2 else hosts * (side - 1) // 2 for side in lengths)
+    across = 2 if longest > 2 else longest - 1
+    return Topology(hosts, 0, cables, across * hosts // longest, sum(side // 2 for side in lengths))

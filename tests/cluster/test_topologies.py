@@ -1,0 +1,91 @@
+"""Networks of the papers, and the same built cable by cable."""
+
+from itertools import combinations
+
+import pytest
+
+from simdist.asynchronous import graphs
+from simdist.cluster import dragonfly, fat_tree, preset, torus
+from simdist.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("ports", "levels", "hosts", "switches"),
+    [
+        (48, 3, 27_648, 2_880),  # of Al-Fares et al.
+        (4, 3, 16, 20),  # its figure 3
+        (8, 3, 128, 80),
+        (64, 2, 2_048, 96),  # leaves and spines of 64 ports
+        (64, 3, 65_536, 5_120),
+        (40, 1, 40, 1),
+    ],
+)
+def test_fat_trees_have_the_hosts_and_switches_of_the_paper(ports, levels, hosts, switches):
+    found = fat_tree(ports, levels)
+    assert (found.hosts, found.switches) == (hosts, switches)
+    assert found.bisection == hosts // 2
+    assert 2 * found.cables + hosts == ports * switches  # no port is left
+
+
+@pytest.mark.parametrize(
+    ("hosts", "switches", "links", "ports", "whole"),
+    [
+        (2, 4, 2, 7, 72),  # figure 5 of Kim et al.
+        (16, 32, 16, 63, 262_656),  # "over 256K", from switches of 64 ports
+        (16, 32, 17, 64, 279_040),  # Slingshot's 545 groups of 512
+    ],
+)
+def test_dragonflies_have_the_hosts_of_the_paper(hosts, switches, links, ports, whole):
+    found = dragonfly(hosts, switches, links)
+    assert found.hosts == whole
+    assert 2 * found.cables + whole == ports * found.switches  # no port is left
+    assert found.hops == 3
+
+
+def groups_of(switches, links):
+    """A dragonfly's graph of switches, where group i's cable to group j is at its next free switch."""
+    count = switches * links + 1
+    free = [[g * switches + s for s in range(switches) for _ in range(links)] for g in range(count)]
+    edges = [(g * switches + i, g * switches + j) for g in range(count) for i, j in combinations(range(switches), 2)]
+    edges += [(free[g].pop(), free[h].pop()) for g, h in combinations(range(count), 2)]
+    return graphs.Graph.of(count * switches, edges)
+
+
+@pytest.mark.parametrize(("switches", "links"), [(1, 2), (2, 1), (3, 2), (4, 2)])
+def test_a_dragonfly_built_cable_by_cable_is_as_wide(switches, links):
+    found, graph = dragonfly(1, switches, links), groups_of(switches, links)
+    assert (found.switches, found.cables, found.hops) == (graph.size, len(graph.edges), graph.diameter)
+
+
+@pytest.mark.parametrize("sides", [(1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (5, 6)])
+def test_a_torus_is_that_of_gossip(sides):
+    found, graph = torus(*sides), graphs.torus(*sides)
+    assert (found.hosts, found.cables, found.hops) == (graph.size, len(graph.edges), graph.diameter)
+
+
+@pytest.mark.parametrize("lg", [1, 3, 6])
+def test_a_torus_of_twos_is_a_hypercube(lg):
+    assert torus(*[2] * lg) == (2**lg, 0, lg * 2 ** (lg - 1), 2 ** (lg - 1), lg)
+
+
+def test_pods_of_tpus():
+    """Google's: of v5e 16 x 16 chips, with 1.6 TB/s between halves; of v4 4096 chips, three axes of 16."""
+    pod = preset("tpu-v5e")
+    assert torus(16, 16).hosts == pod.devices_per_node
+    assert torus(16, 16).bisection * pod.inside.bytes_per_s / 4 == pytest.approx(1.6e12)
+    assert torus(16, 16, 16) == (preset("tpu-v4").devices_per_node, 0, 3 * 4096, 2 * 256, 24)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: fat_tree(5), "ports is 5; needs an even number"),
+        (lambda: fat_tree(4, 0), "levels is 0"),
+        (lambda: dragonfly(2, 0, 2), "switches is 0"),
+        (torus, "a torus of no sides"),
+        (lambda: torus(4, 0), "side is 0"),
+    ],
+)
+def test_what_no_network_is(made, message):
+    with pytest.raises(ArgumentError, match=message):
+        made()
