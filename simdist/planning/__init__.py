@@ -11,7 +11,14 @@ from simdist.planning.roofline import (
 )
 from simdist.planning.search import Plan, Plans, planned, search
 from simdist.planning.space import SCHEDULES, ways
-from simdist.planning.speedup import amdahl_speedup, gustafson_speedup, karp_flatt_share
+from simdist.planning.speedup import (
+    amdahl_speedup,
+    gustafson_speedup,
+    isoefficient_work,
+    karp_flatt_share,
+    universal_ranks,
+    universal_speedup,
+)
 from simdist.planning.step import Step, computing_s
 from simdist.planning.text import details, fit_text, headline, mesh_text, overview, table, zero_text
 from simdist.planning.workbench import Workbench
@@ -32,6 +39,7 @@ __all__ = [
     "fit_text",
     "gustafson_speedup",
     "headline",
+    "isoefficient_work",
     "karp_flatt_share",
     "mesh_text",
     "mixed_replicas",
@@ -42,6 +50,8 @@ __all__ = [
     "search",
     "table",
     "tensor_parallel_ranks",
+    "universal_ranks",
+    "universal_speedup",
     "ways",
     "zero_text",
 ]

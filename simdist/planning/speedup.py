@@ -8,12 +8,23 @@
     one duration    p ranks    [ s ][        1 - s         ]        weak scaling: s is the share on p ranks
                     one rank   [ s ][               p (1 - s)             …
 
-Source: Amdahl 1967, AFIPS 30, 483-485; Gustafson 1988, CACM 31(5), 532-533; Karp, Flatt 1990, CACM 33(5), 539-543.
+Source: Amdahl 1967, AFIPS 30, 483-485; Gustafson 1988, CACM 31(5), 532-533; Karp, Flatt 1990, CACM 33(5), 539-543;
+Gunther 2007, "Guerrilla Capacity Planning" (the universal scalability law); Grama, Gupta, Kumar 1993, IEEE Parallel &
+Distributed Technology 1(3), 12-21 (isoefficiency).
 """
 
-from simdist.errors import ArgumentError, require_least, require_more
+from math import inf, sqrt
 
-__all__ = ["amdahl_speedup", "gustafson_speedup", "karp_flatt_share"]
+from simdist.errors import ArgumentError, as_declared, require_least, require_more, require_share
+
+__all__ = [
+    "amdahl_speedup",
+    "gustafson_speedup",
+    "isoefficient_work",
+    "karp_flatt_share",
+    "universal_ranks",
+    "universal_speedup",
+]
 
 
 def amdahl_speedup(serial: float, ranks: float) -> float:
@@ -61,6 +72,55 @@ def karp_flatt_share(speedup: float, ranks: float) -> float:
     require_more("speedup", speedup, 0)
     require_more("ranks", ranks, 1)
     return (1 / speedup - 1 / ranks) / (1 - 1 / ranks)
+
+
+@as_declared
+def universal_speedup(serial: float, crosstalk: float, ranks: float) -> float:
+    """p / (1 + s (p-1) + κ p (p-1)): Amdahl's law, where each rank also spends time with each of the others.
+
+    It falls again with more than `universal_ranks`.
+
+    Args:
+        serial, ranks: s and p, as of `amdahl_speedup`, which this is without crosstalk.
+        crosstalk: κ, of one rank's time, for each pair of ranks; often called β, and s α.
+
+    Raises:
+        ArgumentError: as of `amdahl_speedup`, or κ is below 0.
+    """
+    _check(serial, ranks)
+    return ranks / (1 + serial * (ranks - 1) + crosstalk * ranks * (ranks - 1))
+
+
+def universal_ranks(serial: float, crosstalk: float) -> float:
+    """√((1-s)/κ): the number of ranks with which `universal_speedup` is highest; infinity without crosstalk.
+
+    Args:
+        serial, crosstalk: s and κ.
+
+    Raises:
+        ArgumentError: s is not from 0 to 1, or κ below 0.
+    """
+    require_least("crosstalk", crosstalk, 0)
+    _check(serial, 1)
+    return sqrt((1 - serial) / crosstalk) if crosstalk else inf
+
+
+def isoefficient_work(overhead: float, efficiency: float) -> float:
+    """E/(1-E) T_o: the work W with which ranks are busy with it for the share E of their time.
+
+    With the W and the overhead of all ranks together, E = W / (W + T_o). T_o grows with the ranks, so W has to: to add
+    up numbers on p ranks, T_o = 2 p lg p, 64 of them on 4 ranks for 80%, 192 on 8 and 512 on 16.
+
+    Args:
+        overhead: T_o, what all ranks together spend with anything else, in the unit of the work.
+        efficiency: E.
+
+    Raises:
+        ArgumentError: T_o is below 0, or E not from 0 to less than 1.
+    """
+    require_least("overhead", overhead, 0)
+    require_share("efficiency", efficiency)
+    return efficiency / (1 - efficiency) * overhead
 
 
 def _check(serial: float, ranks: float) -> None:

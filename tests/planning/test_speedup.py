@@ -1,4 +1,4 @@
-"""Amdahl's and Gustafson's laws, and virtual ranks that share a part of their work."""
+"""Amdahl's, Gustafson's and Gunther's laws, and virtual ranks that share a part of their work."""
 
 from math import inf
 
@@ -9,7 +9,14 @@ import simdist as sd
 from simdist.cluster import Link, preset
 from simdist.collectives import broadcast
 from simdist.errors import ArgumentError
-from simdist.planning import amdahl_speedup, gustafson_speedup, karp_flatt_share
+from simdist.planning import (
+    amdahl_speedup,
+    gustafson_speedup,
+    isoefficient_work,
+    karp_flatt_share,
+    universal_ranks,
+    universal_speedup,
+)
 
 AT_ONCE = preset("h100").with_(inside=Link(0.0, inf))
 
@@ -54,6 +61,40 @@ def test_textbooks_on_karp_and_flatt():
     for numbers, message in (((0, 2), "speedup is 0; needs more than 0"), ((1, 1), "ranks is 1; needs more than 1")):
         with pytest.raises(ArgumentError, match=message):
             karp_flatt_share(*numbers)
+
+
+@pytest.mark.parametrize(("serial", "crosstalk", "most"), [(0.03, 0.0001, 98.5), (0.0, 0.01, 10), (0.5, 0.02, 5)])
+def test_the_universal_law_is_amdahls_and_falls_by_crosstalk(serial, crosstalk, most):
+    """C(N) = N / (1 + α(N-1) + βN(N-1)), which is highest at √((1-α)/β)."""
+    assert universal_speedup(serial, 0, 64) == pytest.approx(amdahl_speedup(serial, 64))
+    assert universal_ranks(serial, crosstalk) == pytest.approx(most, abs=0.02)
+    found = [universal_speedup(serial, crosstalk, ranks) for ranks in range(1, 1000)]
+    assert abs(1 + np.argmax(found) - most) <= 1
+    assert universal_ranks(serial, 0) == inf
+    assert universal_speedup(serial, crosstalk, np.int32(1 << 17)) == universal_speedup(serial, crosstalk, 1 << 17)
+    with pytest.raises(ArgumentError, match="crosstalk is -1; needs at least 0"):
+        universal_speedup(serial, -1, 2)
+
+
+def test_crosstalk_is_what_ranks_spend_with_each_other():
+    """Each rank spends κ with each of p - 1 others, for p ranks' share of the work: p (p-1) κ on one."""
+    serial, crosstalk = 0.1, 0.01
+    for p in (2, 5, 20):
+        alone_s, shared_s = serial, (1 - serial) / p
+        assert 1 / universal_speedup(serial, crosstalk, p) == pytest.approx(alone_s + shared_s + crosstalk * (p - 1))
+
+
+@pytest.mark.parametrize("column", [(64, 0.80, 0.57, 0.33, 0.17), (192, 0.92, 0.80, 0.60, 0.38)])
+def test_the_work_that_keeps_ranks_busy(column):
+    """The textbook's efficiencies of adding n numbers on 4, 8, 16 and 32 ranks, with T_o = 2 p lg p."""
+    n, *efficiencies = column
+    for p, efficiency in zip((4, 8, 16, 32), efficiencies, strict=True):
+        overhead = 2 * p * np.log2(p)
+        assert n / (n + overhead) == pytest.approx(efficiency, abs=0.0051)
+        assert isoefficient_work(overhead, n / (n + overhead)) == pytest.approx(n)
+    assert [isoefficient_work(2 * p * np.log2(p), 0.8) for p in (4, 8, 16)] == pytest.approx([64, 192, 512])
+    with pytest.raises(ArgumentError, match="efficiency is 1; needs at least 0 and less than 1"):
+        isoefficient_work(1, 1)
 
 
 @pytest.mark.parametrize("speedup", [amdahl_speedup, gustafson_speedup])
