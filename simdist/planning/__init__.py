@@ -1,5 +1,6 @@
 """Planning: the best ways to train a model on a cluster, from steps composed of the costs of their parts."""
 
+from simdist.planning.energy import carbon_kg, device_hours, energy_kwh
 from simdist.planning.execution import Execution, execute
 from simdist.planning.job import Job
 from simdist.planning.roofline import (
@@ -32,9 +33,12 @@ __all__ = [
     "Step",
     "Workbench",
     "amdahl_speedup",
+    "carbon_kg",
     "computing_s",
     "data_parallel_tokens",
     "details",
+    "device_hours",
+    "energy_kwh",
     "execute",
     "fit_text",
     "gustafson_speedup",
