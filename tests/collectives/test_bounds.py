@@ -64,6 +64,19 @@ def test_each_is_reached(operation, few, little):
         assert formula(operation, little, ranks=16, num_bytes=N).bytes == pytest.approx(least.bytes)
 
 
+@pytest.mark.parametrize("p", [2, 8, 1024])
+def test_switches_that_add_up_take_half_of_an_all_reduce(p):
+    """Of 2(p-1)/p n by a ring only n; nothing of other collectives, but all take one latency."""
+    n = 1024 * 1000
+    found = lower_bound("all_reduce", ranks=p, num_bytes=n, in_network=True)
+    assert found == (1, n, 0)
+    assert formula("all_reduce", "ring", ranks=p, num_bytes=n).bytes / found.bytes == pytest.approx(2 * (p - 1) / p)
+    for operation in ("broadcast", "reduce_scatter", "all_gather", "all_to_all", "barrier"):
+        least = lower_bound(operation, ranks=p, num_bytes=n)
+        assert lower_bound(operation, ranks=p, num_bytes=n, in_network=True) == (1, least.bytes, 0)
+    assert lower_bound("all_reduce", ranks=1, num_bytes=n, in_network=True) == (0, 0, 0)
+
+
 def test_what_cannot_be():
     with pytest.raises(UnknownNameError, match="unknown collective 'allreduce'; did you mean 'all_reduce'"):
         lower_bound("allreduce", ranks=2, num_bytes=8)

@@ -9,7 +9,14 @@ from simdist.asynchronous.parameter_server.consistency import (
     synchronous,
 )
 from simdist.asynchronous.parameter_server.counts import Counts
-from simdist.asynchronous.parameter_server.formulas import Served, byteps_bytes, implicit_momentum, ssp_rate, ssp_regret
+from simdist.asynchronous.parameter_server.formulas import (
+    Served,
+    byteps_bytes,
+    implicit_momentum,
+    server_bytes,
+    ssp_rate,
+    ssp_regret,
+)
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.server import Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
@@ -41,6 +48,7 @@ __all__ = [
     "byteps_bytes",
     "implicit_momentum",
     "plain_sgd",
+    "server_bytes",
     "ssp_rate",
     "ssp_regret",
     "synchronous",

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, require_least, require_more
 
-__all__ = ["Served", "byteps_bytes", "implicit_momentum", "ssp_rate", "ssp_regret"]
+__all__ = ["Served", "byteps_bytes", "implicit_momentum", "server_bytes", "ssp_rate", "ssp_regret"]
 
 
 class Served(NamedTuple):
@@ -58,6 +58,26 @@ def byteps_bytes(num_bytes: float, workers: int, servers: int = 0) -> Served:
         return Served(0.0, m, m) if k else Served(m, 0.0, 0.0)
     whole = n * n + k * n - 2 * k
     return Served((n - k) * m / whole, 2 * (n - 1) * m / whole if k else 0.0, 2 * n * (n - 1) * m / whole)
+
+
+def server_bytes(num_bytes: float, workers: int, servers: int = 1) -> Served:
+    """max(1, n/k) M: what passes through the busiest link in a step, on n workers and k servers that share M evenly.
+
+    Each worker sends and receives M, each server n/k M: with fewer servers than workers their links are the limit. With
+    `byteps_bytes` workers serve the rest.
+
+    Args:
+        num_bytes: M.
+        workers, servers: n and k.
+
+    Raises:
+        ArgumentError: workers or servers is less than 1.
+
+    Source: Li et al. 2014, OSDI, "Scaling Distributed Machine Learning with the Parameter Server".
+    """
+    require_least("workers", workers, 1)
+    require_least("servers", servers, 1)
+    return Served(0.0, num_bytes / servers, num_bytes * max(1, workers / servers))
 
 
 def implicit_momentum(workers: int) -> float:

@@ -14,8 +14,10 @@ from simdist.asynchronous.parameter_server import (
     asynchronous,
     byteps_bytes,
     implicit_momentum,
+    server_bytes,
     ssp_rate,
     ssp_regret,
+    synchronous,
     train,
 )
 from simdist.collectives import formula
@@ -148,11 +150,31 @@ def test_every_link_carries_what_the_formula_says(n, k):
         assert moved == [served.link_bytes] * 2
 
 
+@pytest.mark.parametrize(("workers", "servers"), [(1, 1), (4, 1), (8, 2), (3, 4)])
+def test_the_busiest_link_of_a_run_carries_what_the_formula_says(workers, servers):
+    keys, steps = 12_000, 5
+
+    def program(comm):
+        setup = ParameterServer(servers, synchronous())
+        train(comm, np.zeros(keys), lambda x, step: (0.0, x), steps, 0.1, setup)
+        return [sum(s.bytes for s in comm.recorder.spans() if s.name == name) for name in ("send", "recv")]
+
+    found = sd.run(program, servers + workers).results
+    served = server_bytes(8 * keys, workers, servers)
+    assert max(map(min, found)) == pytest.approx(steps * served.link_bytes, rel=0.01)
+    assert max(map(max, found)) == pytest.approx((steps + 1) * served.link_bytes, rel=0.01)  # the last weights, too
+    assert served.server_bytes * servers == 8 * keys
+
+
 def test_servers_relieve_the_links_from_an_all_reduce_to_one_array():
     n, m = 8, 1e9
     assert byteps_bytes(m, n).link_bytes == pytest.approx(formula("all_reduce", "ring", ranks=n, num_bytes=m).bytes)
     assert byteps_bytes(m, n, n) == (0, m / n, m)
     found = [byteps_bytes(m, n, k).link_bytes for k in range(n + 1)]
     assert found == sorted(found, reverse=True)
+    assert server_bytes(m, n, n).link_bytes == m
+    assert server_bytes(m, n).link_bytes == n * m  # a single one, to which all send
     with pytest.raises(ArgumentError, match="9 servers of 8 workers"):
         byteps_bytes(m, 8, 9)
+    with pytest.raises(ArgumentError, match="servers is 0; needs at least 1"):
+        server_bytes(m, 8, 0)
