@@ -9,12 +9,14 @@ Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE Trans. Parallel Distrib.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula, all_send
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
+from simdist.errors import require_whole
 
 __all__ = ["bruck_all_gather", "bruck_all_to_all"]
 
@@ -82,33 +84,45 @@ def bruck_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> None:
 # -- all-to-all ---------------------------------------------------------------------------------------
 
 
-def _runs(p: int, d: int) -> list[tuple[slice, slice]]:
-    """The places below p that have the bit d, in runs of d.
+class _Round(NamedTuple):
+    """Rows at places whose digit of value d, counting in the radix, is j travel j d ranks on.
 
-    Each run as two slices: where it lies when the runs are packed together, and where it lies among all places.
+    Attributes:
+        hop: j d.
+        runs: these places, in runs of d. Each as two slices: where it lies when the runs are packed together, and
+            where it lies among all places.
+        rows: how many they are.
     """
-    runs = [(i, min(i + d, p)) for i in range(d, p, 2 * d)]
-    return [(slice(d * k, d * k + j - i), slice(i, j)) for k, (i, j) in enumerate(runs)]
+
+    hop: int
+    runs: list[tuple[slice, slice]]
+    rows: int
 
 
-def _rows(p: int, d: int) -> int:
-    """How many places below p have the bit d."""
-    return sum(places.stop - places.start for _, places in _runs(p, d))
+def _rounds(p: int, radix: int) -> Iterator[_Round]:
+    """One for each digit of the numbers below p and each value of it above 0."""
+    require_whole("radix", radix, 2)
+    d = 1
+    while d < p:
+        for hop in range(d, min(radix * d, p), d):
+            starts = range(hop, p, radix * d)
+            runs = [(slice(d * k, d * k + min(d, p - i)), slice(i, min(i + d, p))) for k, i in enumerate(starts)]
+            yield _Round(hop, runs, runs[-1][0].stop)
+        d *= radix
 
 
-def _all_to_all_cost(case: Case) -> Cost:
-    p, row_bytes = case.ranks, case.num_bytes // case.ranks
-    rounds = (p - 1).bit_length()
-    return Cost(rounds, rounds, sum(_rows(p, d) for d in _distances(p)) * row_bytes)
+def _all_to_all_cost(case: Case, radix: int = 2) -> Cost:
+    rows = [each.rows for each in _rounds(case.ranks, radix)]
+    return Cost(len(rows), len(rows), sum(rows) * (case.num_bytes // case.ranks))
 
 
-def _all_to_all_formula(case: Case) -> Formula:
-    p, n = case.ranks, case.num_bytes
-    return all_send(case, Formula((p - 1).bit_length(), n * sum(_rows(p, d) for d in _distances(p)) / p))
+def _all_to_all_formula(case: Case, radix: int = 2) -> Formula:
+    rows = [each.rows for each in _rounds(case.ranks, radix)]
+    return all_send(case, Formula(len(rows), case.num_bytes * sum(rows) / case.ranks))
 
 
 @algorithm("all_to_all", "bruck", cost=_all_to_all_cost, formula=_all_to_all_formula)
-def bruck_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
+def bruck_all_to_all(x: Array, y: Array, comm: Communicator, radix: int = 2) -> None:
     """Fill row i of y with row r of rank i's x: rows hop towards their rank, bit by bit of how far they have to go.
 
     The row at place i has to travel i ranks on. In the round of distance d those travel d whose i has that
@@ -122,24 +136,29 @@ def bruck_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
                   00 30 20 10  11 01 31 21  22 12 02 32  33 23 13 03     place i is from rank r - i
         rotated   00 10 20 30  01 11 21 31  02 12 22 32  03 13 23 33
 
-    Few rounds, but a row travels once for each bit: for short rows.
+    Few rounds, but a row travels once for each digit that is not 0; in a larger radix more rounds, and fewer bytes.
 
     Args:
         x, y: shape (p, m), contiguous.
+        radix: q, at least 2; with q = 4, rows travel 1, 2, 3, then 4, 8, 12, then 16, … ranks.
 
-    Cost per rank: ceil(lg p) messages, n/2 bytes each where p is a power of two; otherwise at most n/2 each.
+    Cost per rank: ceil(lg p) messages, n/2 bytes each where p is a power of two; otherwise at most n/2 each. Where p is
+    a power of q, (q-1) log_q p messages of n/q bytes.
+
+    Raises:
+        ArgumentError: radix is no whole number of at least 2; on every rank.
     """
     p, r = comm.size, comm.rank
     z = scratch(x)
     z[: p - r] = x[r:]
     z[p - r :] = x[:r]
-    for d in _distances(p):
-        give = scratch(x, (_rows(p, d), *x.shape[1:]))
+    for hop, runs, rows in _rounds(p, radix):
+        give = scratch(x, (rows, *x.shape[1:]))
         take = scratch(give)
-        for packed, places in _runs(p, d):
+        for packed, places in runs:
             give[packed] = z[places]
-        comm.sendrecv(give, (r + d) % p, take, (r - d) % p)
-        for packed, places in _runs(p, d):
+        comm.sendrecv(give, (r + hop) % p, take, (r - hop) % p)
+        for packed, places in runs:
             z[places] = take[packed]
     y[r::-1] = z[: r + 1]
     y[:r:-1] = z[r + 1 :]

@@ -195,7 +195,7 @@ def formula(operation: str, algorithm: str, *, ranks: int, num_bytes: int, **cas
 
     Options give the papers' variants: Rabenseifner's reduce is "reduce_scatter_gather" with reduce_scatter=
     "recursive_halving", the broadcast for arrays of middle length "scatter_all_gather" with all_gather=
-    "recursive_doubling"; segment_bytes of "chain" and "double_tree".
+    "recursive_doubling"; segment_bytes of "chain" and "double_tree"; radix of the all_to_all "bruck".
     """
     found, case, options = _case(operation, algorithm, ranks, num_bytes, case_and_options)
     return found.formula(case, **options)

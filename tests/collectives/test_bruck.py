@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 from anatomy import RANKS, costs, dissect, hold, predicted, rounds, seconds
 
+from simdist.collectives import formula
+from simdist.errors import ArgumentError
+
 NAMES = [("all_gather", "bruck"), ("all_to_all", "bruck")]
 
 
@@ -61,3 +64,31 @@ def test_beyond_a_power_of_two(p):
         took_s, rounds = seconds(operation, name, p, num_bytes), (p - 1).bit_length()
         assert took_s == pytest.approx(predicted(operation, name, p, num_bytes), rel=1e-9)
         assert took_s == pytest.approx(costs(operation, name, p, num_bytes)[0].sent_bytes / 25e9 + rounds * 5e-6)
+
+
+@pytest.mark.parametrize("radix", [2, 3, 4, 16, 40])
+@pytest.mark.parametrize("p", [*RANKS, 13])
+def test_any_radix_gives_the_same(p, radix):
+    hold("all_to_all", "bruck", p, radix=radix)
+
+
+@pytest.mark.parametrize(("radix", "digits"), [(2, 6), (4, 3), (8, 2), (64, 1)])
+def test_a_larger_radix_trades_latencies_for_bytes(radix, digits):
+    """Bruck et al. 1997: (q-1) log_q p rounds, of n/q bytes each."""
+    n = 64 * 1024
+    found = formula("all_to_all", "bruck", ranks=64, num_bytes=n, radix=radix)
+    assert found == ((radix - 1) * digits, (radix - 1) * digits * n / radix, 0)
+    assert seconds("all_to_all", "bruck", 64, n, radix=radix) == pytest.approx(found.at(5e-6, 1 / 25e9), rel=1e-9)
+
+
+def test_in_radix_four_rows_travel_by_digits():
+    run = dissect("all_to_all", "bruck", [np.ones((6, 3), np.int8)] * 6, radix=4)
+    # places 1 and 5 have the last digit 1, place 2 has 2, place 3 has 3, and places 4 and 5 the first digit 1
+    assert rounds(run) == [
+        {(r, (r + hop) % 6): rows * 3 for r in range(6)} for hop, rows in [(1, 2), (2, 1), (3, 1), (4, 2)]
+    ]
+
+
+def test_there_is_no_radix_of_one():
+    with pytest.raises(ArgumentError, match="radix is 1; needs at least 2"):
+        formula("all_to_all", "bruck", ranks=4, num_bytes=16, radix=1)
