@@ -33,6 +33,16 @@ class Link:
         """The time of one message alone on the wire: alpha + n * beta."""
         return self.latency_s + num_bytes / self.bytes_per_s
 
+    @property
+    def half_bytes(self) -> float:
+        """Hockney's n½ = alpha / beta: the length of a message that reaches half of the bandwidth.
+
+        One of n bytes reaches the share n / (n + n½): shorter ones take mostly latency, longer ones mostly bytes.
+
+        Source: Hockney 1994, Parallel Computing 20(3), 389-398.
+        """
+        return self.latency_s * self.bytes_per_s if self.latency_s else 0.0
+
     def among(self, senders: int, wires: float) -> "Link":
         """The share of one of several senders that send at once over a number of such wires."""
         return replace(self, bytes_per_s=self.bytes_per_s / max(1, ceil(senders / wires)))

@@ -7,7 +7,14 @@ from simdist.optim.lamb import LAMB
 from simdist.optim.lars import LARS
 from simdist.optim.norm import Combine, largest, norms
 from simdist.optim.optimizer import Optimizer
-from simdist.optim.schedule import BatchTrade, Schedule, batch_trade, noise_scale, scaled_learning_rate
+from simdist.optim.schedule import (
+    BatchTrade,
+    Schedule,
+    batch_trade,
+    critical_tokens,
+    noise_scale,
+    scaled_learning_rate,
+)
 from simdist.optim.sgd import SGD
 from simdist.optim.spans import Spans
 
@@ -24,6 +31,7 @@ __all__ = [
     "Schedule",
     "Spans",
     "batch_trade",
+    "critical_tokens",
     "largest",
     "noise_scale",
     "norms",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, require_least, require_more, unknown_name
 
-__all__ = ["BatchTrade", "Schedule", "batch_trade", "noise_scale", "scaled_learning_rate"]
+__all__ = ["BatchTrade", "Schedule", "batch_trade", "critical_tokens", "noise_scale", "scaled_learning_rate"]
 
 _SHAPES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
@@ -126,6 +126,8 @@ def batch_trade(batch_size: float, noise_scale: float) -> BatchTrade:
     Batches much smaller than the noise scale need as many fewer steps as they are larger, for the same samples; much
     larger ones no fewer steps. At the noise scale, the critical batch size, both are twice the least.
 
+    Of two batches the ratio of their steps is AdaScale's gain, that of their samples the efficiency in Pollux.
+
     Args:
         batch_size: B, of all ranks together.
         noise_scale: B_noise; nearly tr Σ / |G|², of the mean gradient G and the covariance Σ of a sample's: see
@@ -134,12 +136,32 @@ def batch_trade(batch_size: float, noise_scale: float) -> BatchTrade:
     Raises:
         ArgumentError: a number is not above 0.
 
-    Source: McCandlish, Kaplan, Amodei 2018, arXiv 1812.06162, section 2, for SGD.
+    Source: McCandlish, Kaplan, Amodei 2018, arXiv 1812.06162, section 2, for SGD; Johnson et al. 2020, ICML (AdaScale);
+    Qiao et al. 2021, OSDI (Pollux).
     """
     require_more("batch_size", batch_size, 0)
     require_more("noise_scale", noise_scale, 0)
     steps = 1 + noise_scale / batch_size
     return BatchTrade(steps, 1 + batch_size / noise_scale, 1 / steps)
+
+
+def critical_tokens(loss: float, scale: float = 2e8, exponent: float = 0.21) -> float:
+    """B* / L^(1/α): the critical batch size of a language model at this loss, in tokens; 1.07 million at 3.
+
+    It depends on the loss alone, not on the size of the model, and doubles while the loss falls by 13%.
+
+    Args:
+        loss: L, nats for each token.
+        scale, exponent: B* in tokens, and α.
+
+    Raises:
+        ArgumentError: a number is not above 0.
+
+    Source: Kaplan et al. 2020, arXiv 2001.08361, equation 1.4.
+    """
+    for name, number in (("loss", loss), ("scale", scale), ("exponent", exponent)):
+        require_more(name, number, 0)
+    return scale / math.pow(loss, 1 / exponent)
 
 
 def noise_scale(small_size: float, small_squared: float, large_size: float, large_squared: float) -> float:

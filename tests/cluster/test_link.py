@@ -13,6 +13,16 @@ def test_a_message_takes_alpha_and_n_beta():
     assert Link(latency_s=2.0, bytes_per_s=4.0).seconds(0) == 2.0
 
 
+@pytest.mark.parametrize(("microseconds", "gb_per_s", "half"), [(10, 16, 160e3), (3, 450, 1.35e6)])
+def test_messages_of_half_bytes_reach_half_of_the_bandwidth(microseconds, gb_per_s, half):
+    link = Link(microseconds * 1e-6, gb_per_s * 1e9)
+    assert link.half_bytes == pytest.approx(half)
+    assert Link(0.0, float("inf")).half_bytes == 0
+    for times, left in ((1, 1 / 2), (3, 3 / 4), (9, 0.9)):
+        n = times * link.half_bytes
+        assert n / link.seconds(n) == pytest.approx(left * link.bytes_per_s)
+
+
 @pytest.mark.parametrize(
     ("senders", "wires", "share"),
     [(1, 1, 1), (8, 1, 8), (8, 4, 2), (9, 4, 3), (2, 4, 1), (0, 4, 1), (8, float("inf"), 1)],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
-from simdist.optim import Schedule, batch_trade, noise_scale, scaled_learning_rate
+from simdist.optim import Schedule, batch_trade, critical_tokens, noise_scale, scaled_learning_rate
 
 
 def test_it_climbs_in_a_line_and_falls_in_a_cosine():
@@ -72,6 +72,26 @@ def test_at_the_critical_batch_size_steps_and_samples_are_twice_the_least():
         assert trade.samples / trade.steps == pytest.approx(batch_size / 1000)
     with pytest.raises(ArgumentError, match="noise_scale is 0"):
         batch_trade(1, 0)
+
+
+@pytest.mark.parametrize("times", [1, 4, 64])
+def test_the_gain_of_adascale_and_the_efficiency_of_pollux(times):
+    """(σ² + μ²) / (σ²/S + μ²) of S batches of variance σ², and (φ + M₀) / (φ + M)."""
+    batch, noise, squared = 32, 4800.0, 3.0
+    small, large = batch_trade(batch, noise / squared), batch_trade(times * batch, noise / squared)
+    variance = noise / batch
+    assert small.steps / large.steps == pytest.approx((variance + squared) / (variance / times + squared))
+    assert small.samples / large.samples == pytest.approx((1600 + batch) / (1600 + times * batch))
+
+
+def test_the_critical_batch_of_a_language_model():
+    """Kaplan et al. 2020: one to two million tokens for the largest models; twice as much at 13% less loss."""
+    assert critical_tokens(3.0) == pytest.approx(1.07e6, rel=0.005)
+    assert 1e6 < critical_tokens(2.8) < 2e6
+    assert critical_tokens(0.865 * 3.0) == pytest.approx(2 * critical_tokens(3.0), rel=0.01)
+    assert critical_tokens(1.0) == 2e8
+    with pytest.raises(ArgumentError, match="loss is 0; needs more than 0"):
+        critical_tokens(0)
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 40])

@@ -8,7 +8,7 @@ step, extra = load("checkpoints", comm, tensors)        # later, elsewhere; fill
 from simdist.training.checkpoint.box import Box
 from simdist.training.checkpoint.disk import Disk
 from simdist.training.checkpoint.export import export
-from simdist.training.checkpoint.interval import daly_interval_s, expected_s, young_interval_s
+from simdist.training.checkpoint.interval import daly_interval_s, expected_s, goodput, young_interval_s
 from simdist.training.checkpoint.load import Loaded, load
 from simdist.training.checkpoint.manifest import Manifest
 from simdist.training.checkpoint.save import save
@@ -27,6 +27,7 @@ __all__ = [
     "expected_s",
     "export",
     "flat_shard",
+    "goodput",
     "latest",
     "load",
     "read_manifest",

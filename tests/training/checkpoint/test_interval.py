@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.training.checkpoint import daly_interval_s, expected_s, young_interval_s
+from simdist.training.checkpoint import daly_interval_s, expected_s, goodput, young_interval_s
 
 MINUTE, HOUR = 60.0, 3600.0
 
@@ -50,6 +50,35 @@ def test_jobs_that_fail_at_random_take_so_long():
     assert mean == pytest.approx(expected_s(parts * interval, interval, write, failure, restart), rel=0.02)
 
 
+DAY = 24 * HOUR
+
+
+@pytest.mark.parametrize(("gpus", "hours"), [(16_384, 1.8), (131_072, 0.23)])
+def test_the_failures_that_kokolis_et_al_project(gpus, hours):
+    """6.5 failures of a thousand nodes of eight in a day; with theirs, the best interval is Young's."""
+    failure_s = 1000 * DAY / 6.5 / (gpus / 8)
+    assert failure_s / HOUR == pytest.approx(hours, rel=0.03)
+    for checkpoint_s, restart_s in ((10, 30), (60, 120)):
+        best = young_interval_s(checkpoint_s, failure_s)
+        found = goodput(best, checkpoint_s, failure_s, restart_s)
+        paper = (1 - (restart_s + best / 2) / failure_s) / (1 + checkpoint_s / best)
+        assert found == pytest.approx(paper, rel=0.05)  # "within 5%"
+
+
+def test_the_failures_of_llama_3():
+    """419 in 54 days of 16,384 GPUs: every three hours, and less than a tenth of the time is lost."""
+    failure_s = 54 * DAY / 419
+    assert failure_s / HOUR == pytest.approx(3.1, abs=0.05)
+    assert goodput(daly_interval_s(10, failure_s), 10, failure_s, restart_s=300) > 0.9
+
+
+def test_goodput_is_the_work_over_the_time():
+    for numbers in ((3.0, 1.0, 10.0, 2.0), (100.0, 1.0, 1e9, 0.0)):
+        assert goodput(*numbers) == pytest.approx(12 * numbers[0] / expected_s(12 * numbers[0], *numbers))
+    assert goodput(100, 1, 1e9) == pytest.approx(100 / 101)
+    assert goodput(1e6, 1, 1) == 0
+
+
 def test_without_failures_checkpoints_alone_take_time():
     assert expected_s(100, 10, 1, 1e12) == pytest.approx(110)
     assert expected_s(100, 10, 0, 1e12) == pytest.approx(100)
@@ -66,6 +95,7 @@ def test_some_jobs_never_end():
     [
         (young_interval_s, (-1, 1), "checkpoint_s is -1; needs at least 0"),
         (daly_interval_s, (1, 0), "failure_s is 0; needs more than 0"),
+        (goodput, (0, 1, 1), "interval_s is 0; needs more than 0"),
         (expected_s, (1, 0, 1, 1), "interval_s is 0; needs more than 0"),
         (expected_s, (-1, 1, 1, 1), "work_s is -1; needs at least 0"),
         (expected_s, (1, 1, 1, 1, -1), "restart_s is -1; needs at least 0"),
