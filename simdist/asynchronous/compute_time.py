@@ -67,42 +67,49 @@ class Constant(ComputeTime):
 
 @dataclass(frozen=True)
 class Exponential(ComputeTime):
-    """Times with P(T > t) = exp(-t / mean_s): the textbook model of stragglers, memoryless.
+    """Times with P(T > least_s + t) = exp(-t / mean_s): the textbook model of stragglers, memoryless from least_s on.
 
     Args:
-        mean_s, seed: at least 0.
+        mean_s: the mean of what they are longer than least_s.
+        seed: at least 0, as are the others.
+        least_s: the shortest time, of a step that nothing slows down.
     """
 
     mean_s: float = 1.0
     seed: int = 0
+    least_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _require("mean_s", self.mean_s)
-        _require("seed", self.seed)
+        for name in ("mean_s", "seed", "least_s"):
+            _require(name, getattr(self, name))
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
-        return -self.mean_s * math.log(_uniform(self.seed, rank, step))
+        return self.least_s - self.mean_s * math.log(_uniform(self.seed, rank, step))
 
     def first_s(self, k: int, ranks: int) -> float:
         """The mean time until the first k of this many ranks have finished a step.
 
-        (1/n + 1/(n-1) + … + 1/(n-k+1)) mean_s, or (H_n - H_{n-k}) mean_s, for n ranks: while i of them are working, the
-        next finishes after mean_s / i on average.
+        least_s, and (1/n + 1/(n-1) + … + 1/(n-k+1)) mean_s, or (H_n - H_{n-k}) mean_s, for n ranks: while i of them are
+        working, the next finishes after mean_s / i on average. Where work is coded so that any k of n parts suffice,
+        each part is a k-th of it: then divide both times by k.
 
         Raises:
             ArgumentError: k is below 0 or above the number of ranks.
+
+        Source: Lee, Lam, Pedarsani, Papailiopoulos, Ramchandran 2018, IEEE Trans. Information Theory 64(3), 1514-1529
+        (coded work).
         """
         if not 0 <= k <= ranks:
             raise ArgumentError(f"the first {k} of {ranks} ranks; needs 0 to {ranks}")
-        return self.mean_s * sum(1 / i for i in range(ranks - k + 1, ranks + 1))
+        return self.least_s * (k > 0) + self.mean_s * sum(1 / i for i in range(ranks - k + 1, ranks + 1))
 
     def next_s(self, k: int, ranks: int) -> float:
-        """The mean time in which k more steps are finished, where no rank waits for others: k/n mean_s, for n ranks.
+        """The mean time in which k more steps are finished, if no rank of n waits: k/n (least_s + mean_s).
 
-        With k = 1 it is the asynchronous server's time from update to update; in the time of n of them a synchronous
-        server does 1/H_n of a step. Where the k have to be of different ranks, it takes `first_s` as long: those that
-        are still working need no less time than if they began anew.
+        With k = 1 it is the asynchronous server's time from update to update; in the time of n of them, if least_s is
+        0, a synchronous server does 1/H_n of a step. Where the k have to be of different ranks, it then takes `first_s`
+        as long: those that are still working need no less time than if they began anew.
 
         Raises:
             ArgumentError: ranks is less than 1.
@@ -110,7 +117,7 @@ class Exponential(ComputeTime):
         Source: Dutta et al. 2018, arXiv 1803.01113, of K-batch-async SGD; K-async SGD is the other.
         """
         require_least("ranks", ranks, 1)
-        return self.mean_s * k / ranks
+        return (self.least_s + self.mean_s) * k / ranks
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from simdist.errors import ArgumentError
 TIMES = [
     Constant(0.5),
     Exponential(2.0, seed=3),
+    Exponential(2.0, seed=3, least_s=1.0),
     LogNormal(2.0, 0.7, seed=3),
     Slowed(Exponential(1.0, seed=1), {2: 4.0}),
     Pausing(LogNormal(1.0, 0.1), rank=1, step=5, pause_s=30.0),
@@ -43,15 +44,33 @@ def test_the_first_of_exponential_times(k, ranks, mean):
     assert Exponential(3.0).first_s(k, ranks) == pytest.approx(3 * mean, abs=1.5e-3)
 
 
+def test_times_of_at_least_so_much_are_as_much_longer():
+    shifted = Exponential(2.0, least_s=3.0)
+    np.testing.assert_allclose(drawn(shifted), drawn(Exponential(2.0)) + 3.0)
+    found = np.sort(drawn(shifted).reshape(-1, 10), axis=1).mean(axis=0)
+    assert [shifted.first_s(k, 10) for k in range(1, 11)] == pytest.approx(found, rel=0.03)
+    assert shifted.first_s(0, 10) == 0
+
+
+def test_coded_work_takes_the_less_the_more_is_redundant():
+    """Lee et al. 2018, of work that takes 1 and Exp(1) more: n parts (1 + H_n)/n, any k of n (1 + H_n - H_{n-k})/k."""
+    n, harmonic = 10, [sum(1 / i for i in range(1, m + 1)) for m in range(11)]
+    times = {k: Exponential(1 / k, least_s=1 / k).first_s(k, n) for k in range(1, n + 1)}
+    for k, seconds in times.items():
+        assert seconds == pytest.approx((1 + harmonic[n] - harmonic[n - k]) / k)
+    assert times[10] == pytest.approx((1 + 2.929) / 10, abs=1e-4)
+    assert min(times, key=times.get) == 7
+
+
 @pytest.mark.parametrize("k", [-1, 4])
 def test_no_more_are_done_than_there_are(k):
     with pytest.raises(ArgumentError, match=f"the first {k} of 3 ranks"):
         Exponential().first_s(k, 3)
 
 
-@pytest.mark.parametrize(("k", "ranks"), [(1, 1), (1, 4), (3, 4), (10, 4)])
-def test_ranks_that_wait_for_none_finish_steps_at_this_rate(k, ranks):
-    times, until_s = Exponential(2.0), 4000.0
+@pytest.mark.parametrize(("k", "ranks", "least_s"), [(1, 1, 0.0), (1, 4, 0.0), (3, 4, 0.0), (10, 4, 0.0), (3, 4, 2.0)])
+def test_ranks_that_wait_for_none_finish_steps_at_this_rate(k, ranks, least_s):
+    times, until_s = Exponential(2.0, least_s=least_s), 4000.0
 
     def program(comm):
         done = []
@@ -62,9 +81,8 @@ def test_ranks_that_wait_for_none_finish_steps_at_this_rate(k, ranks):
 
     done = sorted(t for each in sd.run(program, ranks).results for t in each if t < until_s)
     assert np.mean(np.diff(done[::k])) == pytest.approx(times.next_s(k, ranks), rel=0.05)
-    assert times.first_s(ranks, ranks) / times.next_s(ranks, ranks) == pytest.approx(
-        sum(1 / i for i in range(1, ranks + 1))
-    )
+    waiting = (least_s + 2.0 * sum(1 / i for i in range(1, ranks + 1))) / (least_s + 2.0)
+    assert times.first_s(ranks, ranks) / times.next_s(ranks, ranks) == pytest.approx(waiting)
     with pytest.raises(ArgumentError, match="ranks is 0; needs at least 1"):
         times.next_s(1, 0)
 
@@ -124,6 +142,7 @@ def test_it_takes_so_long_by_any_clock(spmd):
         (lambda: Constant(-1.0), "step_s is -1.0; needs at least 0"),
         (lambda: Exponential(math.nan), "mean_s is nan"),
         (lambda: Exponential(seed=-1), "seed is -1"),
+        (lambda: Exponential(least_s=-1), "least_s is -1"),
         (lambda: LogNormal(sigma=math.inf), "sigma is inf"),
         (lambda: Slowed(Constant(1.0), {2: 0.0}), "rank 2 cannot be slow by the factor 0.0"),
         (lambda: Slowed(Constant(1.0), {2: 1e308}), r"factor 1e\+308; needs more than 0 and less than 1e\+12"),
