@@ -9,11 +9,12 @@ from simdist.errors import ArgumentError, require_least, require_more, unknown_n
 
 __all__ = ["BatchTrade", "Schedule", "batch_trade", "critical_tokens", "noise_scale", "scaled_learning_rate"]
 
-_SHAPES: dict[str, Callable[[float], float]] = {
-    "constant": lambda done: 1.0,
-    "linear": lambda done: 1 - done,
-    "quadratic": lambda done: (1 - done) ** 2,
-    "cosine": lambda done: (1 + math.cos(math.pi * done)) / 2,
+_SHAPES: dict[str, Callable[[float, float], float]] = {  # of the share done, and the step over warmup_steps
+    "constant": lambda done, times: 1.0,
+    "linear": lambda done, times: 1 - done,
+    "quadratic": lambda done, times: (1 - done) ** 2,
+    "cosine": lambda done, times: (1 + math.cos(math.pi * done)) / 2,
+    "inverse-sqrt": lambda done, times: 1 / math.sqrt(times),
 }
 
 
@@ -30,7 +31,8 @@ class Schedule:
     Args:
         peak: the highest rate; above 0.
         steps: of the whole run; later ones stay at the final rate.
-        shape: after the warm-up "cosine" (half a wave), "linear", "quadratic" (as with LARS) or "constant".
+        shape: after the warm-up "cosine" (half a wave), "linear", "quadratic" (as with LARS), "constant", or
+            "inverse-sqrt" (as of the first Transformer), which halves whenever there are four times as many steps.
         warmup_steps: the number of steps after which the rate is at its peak, where a run has as many.
         start: the rate of the first step; if 0, that is the first of `warmup_steps` equal increments from 0.
         floor: the final rate, as a share of peak.
@@ -42,7 +44,8 @@ class Schedule:
         UnknownNameError: there is no such shape.
 
     Source: Goyal et al. 2017, arXiv 1706.02677, sections 2.2 (gradual warm-up) and 5.1 (drops); Loshchilov and Hutter
-    2017, arXiv 1608.03983, equation 5 (cosine); You, Gitman, Ginsburg 2017, arXiv 1708.03888 (quadratic).
+    2017, arXiv 1608.03983, equation 5 (cosine); You, Gitman, Ginsburg 2017, arXiv 1708.03888 (quadratic); Vaswani et
+    al. 2017, arXiv 1706.03762, equation 3 (inverse root).
     """
 
     peak: float
@@ -77,7 +80,8 @@ class Schedule:
             climbed = step if self.start else step + 1  # a step at a rate of 0 would do nothing
             return self.start + (self.peak - self.start) * climbed / self.warmup_steps
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
-        return self.peak * (self.floor + (1 - self.floor) * _SHAPES[self.shape](min(1.0, done)))
+        times = max(1.0, (min(step, self.steps) + 1) / max(1, self.warmup_steps))
+        return self.peak * (self.floor + (1 - self.floor) * _SHAPES[self.shape](min(1.0, done), times))
 
 
 def scaled_learning_rate(

@@ -32,7 +32,7 @@ __all__ = ["BRINGING", "Config", "options"]
 BRINGING = ("zero", "pp", "schedule", "chunks", "compress")
 """Settings that imply their method, if none is given."""
 
-_SCHEDULES = ("cosine", "linear", "quadratic", "constant")
+_SCHEDULES = ("cosine", "linear", "quadratic", "constant", "inverse-sqrt")
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 

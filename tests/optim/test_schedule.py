@@ -58,6 +58,19 @@ def test_quadratic_falls_by_the_square_of_what_is_left():
     assert [schedule(step) for step in (2, 7, 12)] == [2.0, 0.5, 0.0]
 
 
+@pytest.mark.parametrize("step", [1, 100, 4000, 4001, 16_000, 100_000])
+def test_the_first_transformers_rate(step):
+    """d^-0.5 min(s^-0.5, s w^-1.5) from s = 1 on; with d = 512 and w = 4000 at most 7.0e-4."""
+    width, warmup = 512, 4000
+    schedule = Schedule((width * warmup) ** -0.5, 100_000, "inverse-sqrt", warmup)
+    assert schedule(step - 1) == pytest.approx(width**-0.5 * min(step**-0.5, step * warmup**-1.5))
+    assert schedule(warmup - 1) == pytest.approx(7.0e-4, rel=2e-3)
+    assert schedule(4 * warmup - 1) == pytest.approx(schedule.peak / 2)
+    assert Schedule(1.0, 10, "inverse-sqrt")(3) == 0.5
+    assert Schedule(1.0, 15, "inverse-sqrt")(100) == Schedule(1.0, 15, "inverse-sqrt")(15) == 0.25
+    assert Schedule(1.0, 2, "inverse-sqrt", warmup_steps=4)(5) == 1
+
+
 def test_batches_as_you_et_al_trained_by_lamb():
     """From 5/10³ at 32,768 by the root: 5/(2³ 10³) at 512, and half of a power of two less at each in between."""
     found = [scaled_learning_rate(512 << i, 0.005, 32768, rule="sqrt") for i in range(7)]

@@ -138,11 +138,15 @@ def test_every_optimizer_has_its_defaults(optimizer, model):
     assert made.betas == (config.beta1 or 0.9, config.beta2 or 0.999)
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear", "quadratic", "constant"])
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "quadratic", "constant", "inverse-sqrt"])
 def test_the_learning_rate_climbs_and_falls_as_told(schedule):
     rate = Config(rate_schedule=schedule, steps=100, warmup_steps=10, learning_rate=2.0).rates()
-    half = {"constant": 2.0, "quadratic": 0.5}.get(schedule, 1.0)
-    assert [rate(step) for step in (4, 9, 10, 55)] == [1.0, 2.0, 2.0, half]
+    first, half = {
+        "constant": (2.0, 2.0),
+        "quadratic": (2.0, 0.5),
+        "inverse-sqrt": (2 * (10 / 11) ** 0.5, 2 * (10 / 56) ** 0.5),
+    }.get(schedule, (2.0, 1.0))
+    assert [rate(step) for step in (4, 9, 10, 55)] == pytest.approx([1.0, 2.0, first, half], rel=1e-12)
 
 
 def test_names_that_a_program_adds_are_known_from_then_on(monkeypatch):
