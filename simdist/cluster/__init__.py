@@ -1,4 +1,4 @@
-"""Models of machines: devices, links, clusters, and the arrival times of messages."""
+"""Models of machines: devices, links, clusters, and the arrival times of messages; the sizes of networks."""
 
 from simdist.cluster.calibration import calibrated
 from simdist.cluster.cluster import Cluster

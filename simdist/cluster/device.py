@@ -62,6 +62,16 @@ class Device:
         return max(flops / self.reached_flops_per_s, num_bytes / self.reached_bytes_per_s)
 
     @property
+    def ridge_flops_per_byte(self) -> float:
+        """The operations a byte from which on arithmetic is the limit, not memory: 295 of an H100, 240 of a TPU v5e.
+
+        A few rows times a large matrix of 16-bit numbers have about as many as there are rows.
+
+        Source: Williams, Waterman, Patterson 2009, CACM 52(4), 65-76 (the ridge point of the roofline).
+        """
+        return self.reached_flops_per_s / self.reached_bytes_per_s
+
+    @property
     def reached_flops_per_s(self) -> float:
         """The rate of arithmetic that programs reach."""
         return self.flops_per_s * self.flops_efficiency

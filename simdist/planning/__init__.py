@@ -1,4 +1,7 @@
-"""Planning: the best ways to train a model on a cluster, from steps composed of the costs of their parts."""
+"""Planning: the best ways to train a model on a cluster, from steps composed of the costs of their parts.
+
+And formulas that need no plan: `speedup` (Amdahl and others), `roofline` (what hides messages) and `energy`.
+"""
 
 from simdist.planning.energy import carbon_kg, device_hours, energy_kwh
 from simdist.planning.execution import Execution, execute

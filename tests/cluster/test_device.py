@@ -2,7 +2,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from simdist.cluster import Device
+from simdist.cluster import Device, preset
 from simdist.errors import ArgumentError
 
 DEVICE = Device("toy", flops_per_s=100.0, memory_bytes_per_s=30.0, memory_bytes=1e9)
@@ -14,6 +14,19 @@ DEVICE = Device("toy", flops_per_s=100.0, memory_bytes_per_s=30.0, memory_bytes=
 )
 def test_takes_as_long_as_the_slower_of_arithmetic_and_memory(flops, num_bytes, seconds):
     assert DEVICE.seconds(flops, num_bytes) == seconds
+
+
+@pytest.mark.parametrize(("name", "ridge"), [("h100", 295), ("tpu-v5e", 240)])
+def test_arithmetic_is_the_limit_beyond_the_ridge(name, ridge):
+    """As "How to Scale Your Model" has them."""
+    device = preset(name).device
+    assert device.ridge_flops_per_byte == pytest.approx(ridge, rel=3e-3)
+    flops = device.ridge_flops_per_byte * 1e9
+    assert device.seconds(flops, 1e9) == pytest.approx(device.seconds(0, 1e9))
+    rows, wide = 8, 1 << 15
+    products, moved = 2 * rows * wide**2, 2 * (wide**2 + 2 * rows * wide)
+    assert products / moved == pytest.approx(rows, rel=1e-3)
+    assert device.seconds(1.1 * flops, 1e9) == pytest.approx(1.1 * device.seconds(0, 1e9))
 
 
 def test_folds_a_byte_for_every_three_it_moves():

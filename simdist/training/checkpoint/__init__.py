@@ -3,6 +3,8 @@
 tensors = flat_shard(weights, parameters) | flat_shard(m, parameters, prefix="adamw.m/") | …
 save("checkpoints", comm, step, tensors, extra)
 step, extra = load("checkpoints", comm, tensors)        # later, elsewhere; fills the arrays behind the tensors
+
+How often to write one, where devices fail, and what is then left of the time: `young_interval_s`, `goodput`.
 """
 
 from simdist.training.checkpoint.box import Box
