@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simdist.asynchronous.graphs import Graph, complete, exponential, ring, torus
+from simdist.asynchronous.graphs import Graph, complete, exponential, hypercube, line, ring, star, torus
 from simdist.asynchronous.mixing import (
     Mixing,
     circulant,
@@ -23,6 +23,17 @@ def test_a_ring_has_the_eigenvalues_of_the_closed_form(n):
     rest = np.sort(expected)[:-1]
     assert mixing.contraction == pytest.approx(max(rest[-1], -rest[0]) ** 2, abs=1e-13)
     assert mixing.spectral_gap == pytest.approx(1 - max(abs(rest)), abs=1e-13)
+
+
+@pytest.mark.parametrize("n", [4, 16, 64])
+def test_other_graphs_have_the_gaps_of_their_closed_forms(n):
+    """By Metropolis weights: λ₂ is 1 - 2/(lg n + 1), 1 - 1/n, (1 + 2 cos(π/n))/3 and (3 + 2 cos(2π/√n))/5."""
+    side = round(n**0.5)
+    assert metropolis(hypercube(n)).spectral_gap == pytest.approx(2 / n.bit_length())
+    assert metropolis(star(n)).spectral_gap == pytest.approx(1 / n)
+    assert metropolis(line(n)).spectral_gap == pytest.approx(2 / 3 * (1 - np.cos(np.pi / n)))
+    if side > 2:
+        assert metropolis(torus(side, side)).spectral_gap == pytest.approx(2 / 5 * (1 - np.cos(2 * np.pi / side)))
 
 
 @pytest.mark.parametrize("n", [2, 4, 6, 8, 16, 20, 32, 64])

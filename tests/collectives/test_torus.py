@@ -5,7 +5,7 @@ import pytest
 from anatomy import PAPER, RANKS, costs, dissect, hold, predicted, seconds
 
 from simdist.cluster import Link
-from simdist.collectives import Case
+from simdist.collectives import Case, formula
 from simdist.collectives.registry import find
 from simdist.errors import ArgumentError
 
@@ -32,6 +32,16 @@ def test_talks_along_rows_then_columns_then_rows():
 def test_as_square_as_can_be(p, messages):
     # 2(columns-1) + 2(rows-1): 4 = 2x2, 6 = 2x3, 7 = 1x7, 9 = 3x3, 12 = 3x4, 16 = 4x4
     assert costs("all_reduce", "torus", p, 8)[0].messages == messages
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(32, 32), (64, 32), (72, 48)])
+def test_the_grids_of_its_paper(columns, rows):
+    """Mikami et al. 2018: 2(X-1) + 2(Y-1) messages, where a ring has 2(XY-1): of 1024 ranks 124 and 2046."""
+    p = columns * rows
+    found = formula("all_reduce", "torus", ranks=p, num_bytes=4 * p, rows=rows)
+    assert found.latencies == 2 * (columns - 1) + 2 * (rows - 1)
+    ring = formula("all_reduce", "ring", ranks=p, num_bytes=4 * p)
+    assert (ring.latencies, ring.bytes) == (2 * (p - 1), found.bytes)
 
 
 @pytest.mark.parametrize(("p", "columns"), [(6, 3), (12, 4)])

@@ -58,6 +58,11 @@ def test_the_metric_of_karp_and_flatt_finds_the_share_again(serial, ranks):
 
 def test_textbooks_on_karp_and_flatt():
     assert [round(karp_flatt_share(s, p), 3) for s, p in ((1.8, 2), (3.0, 4), (4.7, 8))] == [0.111, 0.111, 0.100]
+    constant, growing = (1.82, 2.50, 3.08, 3.57, 4.00, 4.38, 4.71), (1.87, 2.61, 3.23, 3.73, 4.14, 4.46, 4.71)
+    ranks = range(2, 9)  # of Quinn's two tables: a tenth is serial, and a little more the more ranks there are
+    assert list(map(karp_flatt_share, constant, ranks)) == pytest.approx([0.1] * 7, abs=1.2e-3)
+    expected = [0.070, 0.075, 0.079, 0.085, 0.090, 0.095, 0.100]
+    assert list(map(karp_flatt_share, growing, ranks)) == pytest.approx(expected, abs=6e-4)
     for numbers, message in (((0, 2), "speedup is 0; needs more than 0"), ((1, 1), "ranks is 1; needs more than 1")):
         with pytest.raises(ArgumentError, match=message):
             karp_flatt_share(*numbers)
