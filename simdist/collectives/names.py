@@ -2,13 +2,27 @@
 
 __all__ = ["OTHER_NAMES"]
 
+_TREES = {"binomial_tree": "binomial"}
+
 OTHER_NAMES = {
     "all_reduce": {
         "double_binary_tree": "double_tree",  # NCCL
         "halving_doubling": "rabenseifner",  # Gloo
+        "recursive_halving_doubling": "rabenseifner",
         "reduce_scatter_all_gather": "rabenseifner",  # MPICH
         "2d_torus": "torus",  # arXiv 1811.05233
+        "blueconnect": "hierarchical",  # Cho et al. 2019
     },
-    "broadcast": {"scatter_ring_all_gather": "scatter_all_gather"},  # MPICH
+    "broadcast": {
+        "scatter_ring_all_gather": "scatter_all_gather",  # MPICH
+        "van_de_geijn": "scatter_all_gather",
+        "pipeline": "chain",  # Open MPI
+        **_TREES,
+    },
+    "all_gather": {"bucket": "ring"},  # Chan et al. 2007
+    "reduce_scatter": {"bucket": "ring"},
+    "reduce": _TREES,
+    "scatter": _TREES,
+    "gather": _TREES,
 }
 """By collective, other names of algorithms, and the names in simdist."""

@@ -80,6 +80,13 @@ def test_names_that_there_are_not(count):
         ("all_reduce", "reduce_scatter_allgather", "rabenseifner"),
         ("all_reduce", "2D-torus", "torus"),
         ("broadcast", "scatter_ring_allgather", "scatter_all_gather"),
+        ("all_reduce", "recursive halving-doubling", "rabenseifner"),
+        ("all_reduce", "BlueConnect", "hierarchical"),
+        ("broadcast", "van de Geijn", "scatter_all_gather"),
+        ("broadcast", "pipeline", "chain"),
+        ("reduce", "binomial tree", "binomial"),
+        ("all_gather", "bucket", "ring"),
+        ("reduce_scatter", "bucket", "ring"),
     ],
 )
 def test_names_in_other_libraries_and_spellings(count, operation, given, name):
