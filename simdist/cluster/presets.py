@@ -104,8 +104,9 @@ _OWN = {
         one_memory=True,
     ),
     # NVIDIA's data sheets: dense rates of FP64 (on matrix units where it has such), of FP32 (not TF32, which rounds to
-    # 19 bits), of BF16 (V100: FP16) and of FP8 (0 where there is none, which computes in 16 bits), memory, NVLink both
-    # ways, one network card (of DGX-1 and DGX-2 100 Gb/s).
+    # 19 bits), of BF16 (P100, V100: FP16) and of FP8 (0 where there is none, which computes in 16 bits), memory, NVLink
+    # both ways, one network card (of DGX-1 and DGX-2 100 Gb/s).
+    "p100": _dgx("p100", (5.3, 10.6, 21.2, 0), 732, 16, 160, 12.5, nics=4, host=_DGX1),
     "v100": _dgx("v100", (7.8, 15.7, 125, 0), 900, 32, 300, 12.5, nics=4, host=_DGX1),
     "a100": _dgx("a100", (19.5, 19.5, 312, 0), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
     "a100-40": _dgx("a100-40", (19.5, 19.5, 312, 0), 1555, 40, 600, 25, nics=8, host=_DGX_A100),
@@ -126,7 +127,9 @@ _OWN = {
     # Google's pages on each TPU: rates of BF16, to which float32 is rounded too (of float64 nothing is published, so it
     # has the same), and of FP8 where it is faster, memory, the ICI of a chip both ways; between pods and to the host,
     # "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of a chip to its neighbours in a
-    # torus are here one, as for collectives that use all of them at once.
+    # torus are here one, as for collectives that use all of them at once. Of v3's links the page has the sum that an
+    # all-reduce of a pod reaches, 340 TB/s; of its network and host nothing, so they are v5e's.
+    "tpu-v3": _pod("v3", 123, 900, 32, 664, 3.125, chips=1024),
     "tpu-v4": _pod("v4", 275, 1200, 32, 600, 6.25, chips=4096),
     "tpu-v5e": _pod("v5e", 197, 819, 16, 400, 3.125, chips=256),
     "tpu-v5p": _pod("v5p", 459, 2765, 95, 1200, 6.25, chips=8960),
@@ -178,9 +181,9 @@ def presets() -> list[str]:
 
 
 def preset(name: str) -> Cluster:
-    """The cluster of this name: 'this-machine'; nodes of eight V100, A100 (of 80 or 40 GB), A800, H100, H800, H200,
-    H20, B200, B300, MI300X, MI325X or MI355X, of 72 GB200 (NVL72), or of two H100 PCIe that a bridge joins; pods of TPU
-    v4, v5e, v5p, v6e or 7x; in any spelling; or one registered with `add_preset`.
+    """The cluster of this name: 'this-machine'; nodes of eight P100, V100, A100 (of 80 or 40 GB), A800, H100, H800,
+    H200, H20, B200, B300, MI300X, MI325X or MI355X, of 72 GB200 (NVL72), or of two H100 PCIe that a bridge joins; pods
+    of TPU v3, v4, v5e, v5p, v6e or 7x; in any spelling; or one registered with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM

@@ -10,6 +10,7 @@ from simdist.errors import ArgumentError, UnknownNameError
 # cards a node: the data sheets of NVIDIA and AMD, Google's pages.
 DTYPES = "float8_e4m3", "float16", "float32", "float64"
 SHEETS = {
+    "p100": ((21.2, 21.2, 10.6, 5.3), 732, 16, 160, 12.5, 4),
     "v100": ((125, 125, 15.7, 7.8), 900, 32, 300, 12.5, 4),
     "a100": ((312, 312, 19.5, 19.5), 2039, 80, 600, 25, 8),
     "a100-40": ((312, 312, 19.5, 19.5), 1555, 40, 600, 25, 8),
@@ -25,6 +26,7 @@ SHEETS = {
     "mi300x": ((2614.9, 1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
     "mi325x": ((2614.9, 1307.4, 163.4, 163.4), 6000, 256, 896, 50, 8),
     "mi355x": ((5033.2, 2516.6, 157.3, 78.6), 8000, 288, 1075.2, 50, 8),
+    "tpu-v3": ((123,) * 4, 900, 32, 664, 3.125, 1024),
     "tpu-v4": ((275,) * 4, 1200, 32, 600, 6.25, 4096),
     "tpu-v5e": ((197,) * 4, 819, 16, 400, 3.125, 256),
     "tpu-v5p": ((459,) * 4, 2765, 95, 1200, 6.25, 8960),
@@ -52,7 +54,14 @@ def test_are_the_data_sheets(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "pflops", "bisection"), [("tpu-v4", 1126, None), ("tpu-v5e", 50.4, 1.6), ("tpu-v6e", 235, 3.2)]
+    ("name", "pflops", "bisection"),
+    [
+        ("tpu-v3", 126, None),
+        ("tpu-v4", 1126, None),
+        ("tpu-v5e", 50.4, 1.6),
+        ("tpu-v5p", 4113, None),
+        ("tpu-v6e", 235, 3.2),
+    ],
 )
 def test_a_pod_has_the_sums_that_google_gives(name, pflops, bisection):
     pod = preset(name)
@@ -60,6 +69,35 @@ def test_a_pod_has_the_sums_that_google_gives(name, pflops, bisection):
     assert pod.device.flops_per_s * chips == pytest.approx(pflops * 1e15, rel=0.002)
     if bisection:  # in a torus of 16 x 16 chips with four links each, 32 links join the halves
         assert 32 * pod.inside.bytes_per_s / 4 == pytest.approx(bisection * 1e12)
+
+
+@pytest.mark.parametrize(("name", "tb_per_s"), [("tpu-v3", 340), ("tpu-v5e", 51.2), ("tpu-v6e", 102.4)])
+def test_a_pod_sums_as_fast_as_google_says(name, tb_per_s):
+    pod = preset(name)
+    assert pod.devices_per_node * pod.inside.bytes_per_s == pytest.approx(tb_per_s * 1e12, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "pflops_of_8_bits", "memory_tb", "memory_tb_per_s", "links_tb_per_s"),
+    [
+        ("b200", 8, 36, 1.44, 64, 14.4),
+        ("gb200", 72, 360, 13.4, 576, 130),
+        ("mi300x", 8, 20.9, 1.5, 42.4, None),
+        ("mi355x", 8, 40.3, 2.3, 64, None),
+        ("tpu-7x", 9216, 42_500, 1770, None, None),
+    ],
+)
+def test_sums_of_a_node_or_a_pod(name, devices, pflops_of_8_bits, memory_tb, memory_tb_per_s, links_tb_per_s):
+    """DGX B200, GB200 NVL72, AMD's platforms of eight, Ironwood: as on their makers' pages, without sparsity."""
+    cluster = preset(name).computing_in("float8_e4m3")
+    device = cluster.device
+    assert devices == cluster.devices_per_node
+    assert devices * device.flops_per_s / 1e15 == pytest.approx(pflops_of_8_bits, rel=0.003)
+    assert devices * device.memory_bytes / 1e12 == pytest.approx(memory_tb, rel=0.03)
+    if memory_tb_per_s:
+        assert devices * device.memory_bytes_per_s / 1e12 == pytest.approx(memory_tb_per_s)
+    if links_tb_per_s:
+        assert devices * 2 * cluster.inside.bytes_per_s / 1e12 == pytest.approx(links_tb_per_s, rel=0.005)
 
 
 def test_rates_are_those_of_the_compute_units():
@@ -105,7 +143,7 @@ def test_one_of_ones_own_can_be_changed(monkeypatch):
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* h200, h800, mi300x, mi325x, mi355x, this-machine",
+        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* h200, h800, mi300x, mi325x, mi355x, p100, this-machine",
     ):
         preset("h10")
 
