@@ -13,10 +13,22 @@ _LLAMA3 = {**_LLAMA, "kv_heads": 8, "rope_base": 500_000.0}
 _LLAMA4 = {**_LLAMA3, "head_width": 128, "ffn_width": 8192, "top_k": 1, "shared_experts": 1}
 _MISTRAL = {**_LLAMA, "kv_heads": 8}
 _MIXTRAL = {**_MISTRAL, "rope_base": 1e6, "experts": 8, "top_k": 2}
+_DBRX = {**_MISTRAL, "rope_base": 500_000.0, "experts": 16, "top_k": 4}
 _QWEN25 = {**_LLAMA, "qkv_bias": True, "rope_base": 1e6}
 _QWEN3 = {**_LLAMA, "head_width": 128, "qk_norm": True, "rope_base": 1e6}
+_GEMMA: dict[str, Any] = {"block": "llama", "head_width": 256}
+_PALM: dict[str, Any] = {**_GEMMA, "kv_heads": 1}
+_GPT_OSS = {**_MISTRAL, "head_width": 64, "ffn_width": 2880, "top_k": 4, "rope_base": 150_000.0}
 _QWEN3_MOE = {**_QWEN3, "kv_heads": 4, "experts": 128, "top_k": 8}
 
+_DEEPSEEK_MOE = {
+    **_LLAMA,
+    "experts": 64,
+    "top_k": 6,
+    "shared_experts": 2,
+    "dense_layers": 1,
+    "dense_ffn_width": 10_944,
+}
 _DEEPSEEK = {**_LLAMA, "head_width": 128, "rope_width": 64, "kv_latent_width": 512}
 _DEEPSEEK_V2 = {**_DEEPSEEK, "top_k": 6, "shared_experts": 2, "dense_layers": 1}
 _DEEPSEEK_V3 = {**_DEEPSEEK, "query_latent_width": 1536, "top_k": 8, "shared_experts": 1, "dense_ffn_width": 18_432}
@@ -28,8 +40,27 @@ _PUBLISHED = {
     "gpt2-medium": Shape(24, 1024, 16, 1024, 50_257),
     "gpt2-large": Shape(36, 1280, 20, 1024, 50_257),
     "gpt2-xl": Shape(48, 1600, 25, 1024, 50_257),
+    "gpt3-1.3b": Shape(24, 2048, 16, 2048, 50_257),
+    "gpt3-2.7b": Shape(32, 2560, 32, 2048, 50_257),
+    "gpt3-6.7b": Shape(32, 4096, 32, 2048, 50_257),
+    "gpt3-13b": Shape(40, 5120, 40, 2048, 50_257),
     "gpt3-175b": Shape(96, 12_288, 96, 2048, 50_257),
+    "opt-1.3b": Shape(24, 2048, 32, 2048, 50_272),
+    "opt-6.7b": Shape(32, 4096, 32, 2048, 50_272),
+    "opt-13b": Shape(40, 5120, 40, 2048, 50_272),
+    "opt-30b": Shape(48, 7168, 56, 2048, 50_272),
+    "opt-66b": Shape(64, 9216, 72, 2048, 50_272),
+    "opt-175b": Shape(96, 12_288, 96, 2048, 50_272),
+    "bloom-7b": Shape(30, 4096, 32, 2048, 250_880),
+    "bloom-176b": Shape(70, 14_336, 112, 2048, 250_880),
+    "falcon-7b": Shape(32, 4544, 71, 2048, 65_024, kv_heads=1),
+    "falcon-40b": Shape(60, 8192, 128, 2048, 65_024, kv_heads=8),
+    "falcon-180b": Shape(80, 14_848, 232, 2048, 65_024, kv_heads=8, tied=False),
+    "starcoder-15b": Shape(40, 6144, 48, 8192, 49_152, kv_heads=1),
     "mt-nlg-530b": Shape(105, 20_480, 128, 2048, 51_200),
+    "palm-8b": Shape(32, 4096, 16, 2048, 256_000, ffn_width=16_384, **_PALM),
+    "palm-62b": Shape(64, 8192, 32, 2048, 256_000, ffn_width=32_768, **_PALM),
+    "palm-540b": Shape(118, 18_432, 48, 2048, 256_000, ffn_width=73_728, **_PALM),
     "llama-7b": Shape(32, 4096, 32, 2048, 32_000, **_LLAMA),
     "llama-13b": Shape(40, 5120, 40, 2048, 32_000, **_LLAMA),
     "llama-30b": Shape(60, 6656, 52, 2048, 32_000, **_LLAMA),
@@ -37,6 +68,7 @@ _PUBLISHED = {
     "llama2-7b": Shape(32, 4096, 32, 4096, 32_000, **_LLAMA),
     "llama2-13b": Shape(40, 5120, 40, 4096, 32_000, **_LLAMA),
     "llama2-70b": Shape(80, 8192, 64, 4096, 32_000, kv_heads=8, ffn_width=28_672, **_LLAMA),
+    "tinyllama-1.1b": Shape(22, 2048, 32, 2048, 32_000, kv_heads=4, ffn_width=5632, **_LLAMA),
     "llama3.2-1b": Shape(16, 2048, 32, 8192, 128_256, ffn_width=8192, **{**_LLAMA3, "tied": True}),
     "llama3.2-3b": Shape(28, 3072, 24, 8192, 128_256, ffn_width=8192, **{**_LLAMA3, "tied": True}),
     "llama3-8b": Shape(32, 4096, 32, 8192, 128_256, ffn_width=14_336, **_LLAMA3),
@@ -47,14 +79,33 @@ _PUBLISHED = {
         48, 5120, 40, 8192, 202_048, experts=128, expert_every=2, dense_ffn_width=16_384, **_LLAMA4
     ),
     "mistral-7b": Shape(32, 4096, 32, 8192, 32_000, ffn_width=14_336, **_MISTRAL),
+    "mistral-large-123b": Shape(88, 12_288, 96, 32_768, 32_768, ffn_width=28_672, **{**_MISTRAL, "rope_base": 1e6}),
     "mixtral-8x7b": Shape(32, 4096, 32, 32_768, 32_000, ffn_width=14_336, **_MIXTRAL),
     "mixtral-8x22b": Shape(56, 6144, 48, 65_536, 32_000, ffn_width=16_384, **_MIXTRAL),
+    "dbrx-132b": Shape(40, 6144, 48, 32_768, 100_352, ffn_width=10_752, **_DBRX),
+    "grok-1-314b": Shape(64, 6144, 48, 8192, 131_072, ffn_width=32_768, **{**_MIXTRAL, "rope_base": 1e4, "tied": True}),
+    "gpt-oss-20b": Shape(24, 2880, 64, 4096, 201_088, experts=32, **_GPT_OSS),
+    "gpt-oss-120b": Shape(36, 2880, 64, 4096, 201_088, experts=128, **_GPT_OSS),
+    "gemma-2b": Shape(18, 2048, 8, 8192, 256_000, kv_heads=1, ffn_width=16_384, **_GEMMA),
+    "gemma-7b": Shape(28, 3072, 16, 8192, 256_000, ffn_width=24_576, **_GEMMA),
+    "qwen2.5-0.5b": Shape(24, 896, 14, 4096, 151_936, kv_heads=2, ffn_width=4864, **{**_QWEN25, "tied": True}),
+    "qwen2.5-1.5b": Shape(28, 1536, 12, 4096, 151_936, kv_heads=2, ffn_width=8960, **{**_QWEN25, "tied": True}),
+    "qwen2.5-3b": Shape(36, 2048, 16, 4096, 151_936, kv_heads=2, ffn_width=11_008, **{**_QWEN25, "tied": True}),
     "qwen2.5-7b": Shape(28, 3584, 28, 4096, 152_064, kv_heads=4, ffn_width=18_944, **_QWEN25),
+    "qwen2.5-14b": Shape(48, 5120, 40, 4096, 152_064, kv_heads=8, ffn_width=13_824, **_QWEN25),
+    "qwen2.5-32b": Shape(64, 5120, 40, 4096, 152_064, kv_heads=8, ffn_width=27_648, **_QWEN25),
     "qwen2.5-72b": Shape(80, 8192, 64, 4096, 152_064, kv_heads=8, ffn_width=29_568, **_QWEN25),
+    "qwen3-0.6b": Shape(28, 1024, 16, 4096, 151_936, kv_heads=8, ffn_width=3072, **{**_QWEN3, "tied": True}),
+    "qwen3-1.7b": Shape(28, 2048, 16, 4096, 151_936, kv_heads=8, ffn_width=6144, **{**_QWEN3, "tied": True}),
+    "qwen3-4b": Shape(36, 2560, 32, 4096, 151_936, kv_heads=8, ffn_width=9728, **{**_QWEN3, "tied": True}),
     "qwen3-8b": Shape(36, 4096, 32, 4096, 151_936, kv_heads=8, ffn_width=12_288, **_QWEN3),
+    "qwen3-14b": Shape(40, 5120, 40, 4096, 151_936, kv_heads=8, ffn_width=17_408, **_QWEN3),
     "qwen3-32b": Shape(64, 5120, 64, 4096, 151_936, kv_heads=8, ffn_width=25_600, **_QWEN3),
     "qwen3-30b-a3b": Shape(48, 2048, 32, 4096, 151_936, ffn_width=768, **_QWEN3_MOE),
     "qwen3-235b-a22b": Shape(94, 4096, 64, 4096, 151_936, ffn_width=1536, **_QWEN3_MOE),
+    "deepseek-7b": Shape(30, 4096, 32, 4096, 102_400, ffn_width=11_008, **_LLAMA),
+    "deepseek-67b": Shape(95, 8192, 64, 4096, 102_400, kv_heads=8, ffn_width=22_016, **_LLAMA),
+    "deepseek-moe-16b": Shape(28, 2048, 16, 4096, 102_400, ffn_width=1408, **_DEEPSEEK_MOE),
     "deepseek-v2-lite": Shape(
         27, 2048, 16, 4096, 102_400, experts=64, ffn_width=1408, dense_ffn_width=10_944, **_DEEPSEEK_V2
     ),
@@ -75,6 +126,16 @@ _PUBLISHED = {
 }
 _OTHER_NAMES = {
     "gpt3": "gpt3-175b",
+    "gpt3-xl": "gpt3-1.3b",
+    "bloom": "bloom-176b",
+    "bloom-7b1": "bloom-7b",
+    "starcoder": "starcoder-15b",
+    "palm": "palm-540b",
+    "llama-33b": "llama-30b",
+    "tinyllama": "tinyllama-1.1b",
+    "mistral-large": "mistral-large-123b",
+    "dbrx": "dbrx-132b",
+    "grok-1": "grok-1-314b",
     "llama3.1-8b": "llama3-8b",
     "llama3.1-70b": "llama3-70b",
     "llama3.1-405b": "llama3-405b",
@@ -96,19 +157,23 @@ def is_published(name: object) -> bool:
 
 
 def published(name: str) -> Shape:
-    """The shape of this model, in any spelling: GPT-2, GPT-3, MT-NLG, Llama, Mistral, Qwen, DeepSeek and Kimi.
+    """The shape of this model, in any spelling: GPT-2, GPT-3, OPT, BLOOM, Falcon, MT-NLG, PaLM, Llama, Gemma, Mistral,
+    DBRX, Grok, gpt-oss, Qwen, DeepSeek and Kimi, in the sizes that `published_names` lists.
 
     Contexts are those of most of the training, as far as reports say, else the configuration's. What changes few
     weights or none is left out: windows of attention (in GPT-3's every other layer, Mistral's, and three quarters of
     Llama 4's), so that it counts as whole; that the other quarter of Llama 4's layers has no RoPE; other ways than that
-    of `Experts` to choose and balance experts; numbers that steer the loads of DeepSeek-V3's and Kimi's experts; and
-    DeepSeek-V3's module of 14 billion weights that predicts a second token. Llama 3 here is 3, 3.1 and 3.3.
+    of `Experts` to choose and balance experts; numbers that steer the loads of DeepSeek-V3's and Kimi's experts;
+    DeepSeek-V3's module of 14 billion weights that predicts a second token; that BLOOM and Falcon have no table of
+    places, BLOOM one more norm and Falcon no biases; OPT's two more places; that PaLM's blocks have one norm, for
+    attention and MLP side by side; and gpt-oss's biases and sinks. Llama 3 here is 3, 3.1 and 3.3.
 
     Raises:
         UnknownNameError: there is no such model.
 
-    Source: the configurations that come with their weights; for GPT-3, Brown et al. 2020, arXiv 2005.14165, table 2.1;
-    for MT-NLG, Smith et al. 2022, arXiv 2201.11990, section 3.1.
+    Source: the configurations that come with their weights; for GPT-3, Brown et al. 2020, arXiv 2005.14165, table 2.1
+    (but as its 24 heads of 128 do not make 1.3B's width, nor 40 of 128 13B's 5140, these have OPT's sizes); for MT-NLG,
+    Smith et al. 2022, arXiv 2201.11990, section 3.1; for PaLM, Chowdhery et al. 2022, arXiv 2204.02311, table 1.
     """
     found = meant(name, _PUBLISHED, _OTHER_NAMES)
     if found is None:

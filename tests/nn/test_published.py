@@ -9,6 +9,7 @@ COUNTED = {
     "gpt2-medium": 354_823_168,
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
+    "starcoder-15b": 15_517_456_384,
     "llama-7b": 6_738_415_616,
     "llama-13b": 13_015_864_320,
     "llama-30b": 32_528_943_616,
@@ -16,20 +17,36 @@ COUNTED = {
     "llama2-7b": 6_738_415_616,
     "llama2-13b": 13_015_864_320,
     "llama2-70b": 68_976_648_192,
+    "tinyllama-1.1b": 1_100_048_384,
     "llama3.2-1b": 1_235_814_400,
     "llama3.2-3b": 3_212_749_824,
     "llama3-8b": 8_030_261_248,
     "llama3-70b": 70_553_706_496,
     "llama3-405b": 405_853_388_800,
     "mistral-7b": 7_241_732_096,
+    "mistral-large-123b": 122_610_069_504,
     "mixtral-8x7b": 46_702_792_704,
     "mixtral-8x22b": 140_620_634_112,
+    "dbrx-132b": 131_596_523_520,
+    "gemma-2b": 2_506_172_416,
+    "gemma-7b": 8_537_680_896,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
     "qwen2.5-72b": 72_706_203_648,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
     "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
     "qwen3-32b": 32_762_123_264,
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-235b-a22b": 235_093_634_560,
+    "deepseek-7b": 6_910_365_696,
+    "deepseek-moe-16b": 16_375_728_128,
     "deepseek-v2-lite": 15_706_484_224,
     "deepseek-v2": 235_741_434_880,
     "deepseek-v3": 671_026_419_200 - 58 * 256,  # less a number for each expert, which steers its load
@@ -43,9 +60,35 @@ def test_parameters_are_as_many_as_the_weights_to_download(name, size):
 
 
 def test_what_reports_say_of_models_whose_weights_are_not_counted_here():
-    told = {"gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "kimi-k2": 1026.4}
+    told = {"gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "kimi-k2": 1026.4, "deepseek-67b": 67.4, "gpt-oss-120b": 116.8}
+    told |= {"gpt-oss-20b": 20.9, "opt-175b": 174.6}
     assert {name: round(num_parameters(published(name)) / 1e9, 1) for name in told} == told
-    assert {*COUNTED, *told, *LLAMA4} == set(published_names())
+    assert {*COUNTED, *NEARLY, *OPT, *told, *LLAMA4} == set(published_names())
+
+
+NEARLY = {"gpt3-1.3b": 1.32, "gpt3-2.7b": 2.65, "gpt3-6.7b": 6.66, "gpt3-13b": 12.85}  # arXiv 2005.14165, table D.1
+NEARLY |= {"palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35}  # arXiv 2204.02311, table 1
+NEARLY |= {"bloom-7b": 7.069, "bloom-176b": 176.247, "falcon-7b": 6.922, "falcon-40b": 41.303, "falcon-180b": 179.523}
+NEARLY |= {"grok-1-314b": 314, "opt-66b": 65.7}
+"""Billions of parameters; whose small parts differ."""
+
+
+@pytest.mark.parametrize(("name", "told"), NEARLY.items())
+def test_models_whose_small_parts_differ(name, told):
+    assert num_parameters(published(name)) / 1e9 == pytest.approx(told, rel=0.006)
+
+
+OPT = {
+    "opt-1.3b": 1_315_758_080,
+    "opt-6.7b": 6_658_473_984,
+    "opt-13b": 12_853_473_280,
+    "opt-30b": 29_974_540_288,
+}
+
+
+@pytest.mark.parametrize(("name", "size"), OPT.items())
+def test_opt_has_two_more_places(name, size):
+    assert num_parameters(published(name)) + 2 * published(name).width == size
 
 
 LLAMA4 = {"llama4-scout": (109, 17), "llama4-maverick": (400, 17)}
@@ -70,16 +113,31 @@ def test_mixtures_of_128_experts_in_every_other_block(layers, width, billions):
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    [("mixtral-8x7b", 12.9), ("mixtral-8x22b", 39.2), ("qwen3-30b-a3b", 3.35), ("qwen3-235b-a22b", 22.2)],
+    [
+        ("mixtral-8x7b", 12.9),
+        ("mixtral-8x22b", 39.2),
+        ("qwen3-30b-a3b", 3.35),
+        ("qwen3-235b-a22b", 22.2),
+        ("dbrx-132b", 36.5),
+        ("deepseek-moe-16b", 2.83),
+    ],
 )
 def test_parameters_that_a_token_of_a_mixture_meets(name, billions):
     assert num_active_parameters(published(name)) / 1e9 == pytest.approx(billions, abs=0.05)
 
 
 @pytest.mark.parametrize(
-    ("name", "billions"), [("deepseek-v2-lite", 2.4), ("deepseek-v2", 21), ("deepseek-v3", 37), ("kimi-k2", 32)]
+    ("name", "billions"),
+    [
+        ("deepseek-v2-lite", 2.4),
+        ("deepseek-v2", 21),
+        ("deepseek-v3", 37),
+        ("kimi-k2", 32),
+        ("gpt-oss-20b", 3.61),
+        ("gpt-oss-120b", 5.13),
+    ],
 )
-def test_the_same_of_deepseeks_without_the_table_of_tokens(name, billions):
+def test_the_same_of_others_without_the_table_of_tokens(name, billions):
     shape = published(name)
     assert (num_active_parameters(shape) - shape.vocabulary * shape.width) / 1e9 == pytest.approx(billions, rel=0.03)
 
