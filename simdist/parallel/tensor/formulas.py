@@ -1,0 +1,61 @@
+"""Formulas: what a linear map Y = X W sends if its matrices are cut into squares or cubes of blocks (2D, 2.5D, 3D).
+
+T  tokens     h, f  features of X and of Y     q  ranks on a side     d  depth: grids of q x q, each with T/d tokens
+
+    split    ranks    a rank's parts of X, W, Y            elements that it receives, forward and backward
+    2D       q²       Th/q², hf/q², Tf/q²                  3 (Th + hf) (q-1)/q²
+    2.5D     dq²      Th/(dq²), hf/q², Tf/(dq²)            3 (Th/d + hf) (q-1)/q² + 2hf/q² (d-1)/d
+    3D       q³       Th/q³, hf/q³, Tf/q³                  2 (Th + hf + Tf) (q-1)/q³
+
+    2D    forward    in q steps a block of X goes along each row and one of W down each column (SUMMA)
+          backward   the same of W, while sums of dX go along rows; and of X, while sums of dW go down columns
+    3D    forward    X is gathered along one axis and W along another; sums of Y are scattered along the third
+          backward   dY is gathered along the third, sums of dX and of dW are scattered along the first two
+
+Cut into columns or rows only (1D), W sends nothing, but all ranks have all of X or of Y, and these are sent whole:
+`simdist.nn.formulas.megatron_tensor_elements`.
+
+Source: van de Geijn, Watts 1997 (SUMMA); Xu et al. 2021, arXiv 2104.05343 (2D, Optimus); Wang et al. 2021, arXiv
+2105.14500 (2.5D, Tesseract); Bian et al. 2021, arXiv 2105.14450 (3D); all as the documentation of Colossal-AI describes
+them. For matrices of one element it has 6 (q-1)/q³ in 3D, as here, but in 2D and 2.5D q times what a rank receives.
+"""
+
+from simdist.errors import as_declared, require_least
+
+__all__ = ["cube_elements", "grid_elements"]
+
+
+@as_declared
+def grid_elements(tokens: float, in_features: float, out_features: float, side: int, depth: int = 1) -> float:
+    """3 (Th/d + hf) (q-1)/q² + 2hf/q² (d-1)/d: what each of d q² ranks receives in a step, in 2D (d = 1) and 2.5D.
+
+    Of a block's four maps 3 (7bsh + 12h²) (q-1)/q² in 2D. Ranks of a grid send as much as they receive, on average.
+
+    Args:
+        tokens: T, bs of a batch.
+        in_features, out_features: h and f.
+        side, depth: q and d. The second term sums the gradients of the weights, which each grid has.
+
+    Raises:
+        ArgumentError: side or depth is less than 1.
+    """
+    require_least("side", side, 1)
+    require_least("depth", depth, 1)
+    weights = in_features * out_features
+    along = 3 * (tokens * in_features / depth + weights) * (side - 1) / side**2
+    return along + 2 * weights / side**2 * (depth - 1) / depth
+
+
+@as_declared
+def cube_elements(tokens: float, in_features: float, out_features: float, side: int) -> float:
+    """2 (Th + hf + Tf) (q-1)/q³: what each of q³ ranks sends, and receives, in a step, in 3D.
+
+    Args:
+        tokens, in_features, out_features, side: as of `grid_elements`.
+
+    Raises:
+        ArgumentError: side is less than 1.
+    """
+    require_least("side", side, 1)
+    matrices = tokens * in_features + in_features * out_features + tokens * out_features
+    return 2 * matrices * (side - 1) / side**3

@@ -1,0 +1,111 @@
+"""Products of matrices in blocks, on virtual ranks: that they are right, and that they send what the formulas say."""
+
+import numpy as np
+import pytest
+
+import simdist as sd
+from simdist.collectives import all_gather, all_reduce, broadcast, reduce, reduce_scatter
+from simdist.errors import ArgumentError
+from simdist.parallel.tensor import cube_elements, grid_elements
+
+T, H, F = 36, 36, 72
+RNG = np.random.default_rng(0)
+X, W, DY = RNG.normal(size=(T, H)), RNG.normal(size=(H, F)), RNG.normal(size=(T, F))
+ANSWERS = X @ W, DY @ W.T, X.T @ DY
+
+
+def block(x, rows, columns, row, column):
+    """One of rows x columns blocks."""
+    height, width = x.shape[0] // rows, x.shape[1] // columns
+    return x[row * height : (row + 1) * height, column * width : (column + 1) * width].copy()
+
+
+def summa(comm, q, d):
+    """Y, dX and dW of a rank of d grids, in 2D if d is 1."""
+    grid, place = divmod(comm.rank, q * q)
+    i, j = divmod(place, q)
+    row, column = comm.split(grid * q + i, j), comm.split(grid * q + j, i)
+    x, w, dy = block(X, d * q, q, grid * q + i, j), block(W, q, q, i, j), block(DY, d * q, q, grid * q + i, j)
+    y, dx, dw = np.zeros_like(dy), np.zeros_like(x), np.zeros_like(w)
+
+    def sent(mine, group, root):
+        out = mine.copy()
+        broadcast(out, group, root, algorithm="binomial")
+        return out
+
+    for k in range(q):
+        y += sent(x, row, k) @ sent(w, column, k)
+    for k in range(q):
+        part = dy @ sent(w, column, k).T
+        reduce(part, row, k, algorithm="binomial")
+        if j == k:
+            dx += part
+    for k in range(q):
+        part = sent(x, row, k).T @ dy
+        reduce(part, column, k, algorithm="binomial")
+        if i == k:
+            dw += part
+    all_reduce(dw, comm.split(place, grid), algorithm="ring")
+    rows = d * q, q, grid * q + i, j
+    return [(y, block(ANSWERS[0], *rows)), (dx, block(ANSWERS[1], *rows)), (dw, block(ANSWERS[2], q, q, i, j))]
+
+
+def cube(comm, q):
+    """The same of a rank (i, j, k) of a cube: X is cut by i, k and then by j, W by k, j and i, Y by i, j and k."""
+    i, rest = divmod(comm.rank, q * q)
+    j, k = divmod(rest, q)
+    along_i, along_j, along_k = comm.split(j * q + k, i), comm.split(i * q + k, j), comm.split(i * q + j, k)
+
+    def gathered(x, row, column, group):
+        whole = block(x, q, q, row, column)
+        return all_gather(block(whole, q, 1, group.rank, 0).ravel(), group, algorithm="ring").reshape(whole.shape)
+
+    def summed(x, group):
+        return reduce_scatter(x.ravel(), group, algorithm="ring").reshape(-1, x.shape[1])
+
+    x, w = gathered(X, i, k, along_j), gathered(W, k, j, along_i)
+    y = summed(x @ w, along_k)
+    dy = gathered(DY, i, j, along_k)
+    dx, dw = summed(dy @ w.T, along_j), summed(x.T @ dy, along_i)
+    parts = ((y, i, j, along_k), (dx, i, k, along_j), (dw, k, j, along_i))
+    return [
+        (found, block(block(whole, q, q, row, column), q, 1, group.rank, 0))
+        for (found, row, column, group), whole in zip(parts, ANSWERS, strict=True)
+    ]
+
+
+def received(run):
+    """Elements that a rank receives, on average, after a look at the answers."""
+    for pairs in run.results:
+        for found, expected in pairs:
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    num_bytes = sum(span.bytes for span in run.trace.spans if span.name == "recv")
+    return num_bytes / len(run.results) / X.itemsize
+
+
+@pytest.mark.parametrize(("q", "d"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (2, 3), (3, 2)])
+def test_squares_of_blocks(q, d):
+    assert received(sd.run(summa, d * q * q, args=(q, d))) == pytest.approx(grid_elements(T, H, F, q, d), rel=1e-12)
+
+
+@pytest.mark.parametrize("q", [1, 2, 3])
+def test_cubes_of_blocks(q):
+    assert received(sd.run(cube, q**3, args=(q,))) == pytest.approx(cube_elements(T, H, F, q), rel=1e-12)
+
+
+def test_what_papers_say_of_them():
+    """Optimus counts 7bsh + 12h² elements of a block's forward; Colossal-AI's documentation 6 (q-1)/q³ in 3D."""
+    b, s, h, q = 8, 512, 1024, 4
+    maps = (h, 3 * h), (h, h), (h, 4 * h), (4 * h, h)
+    found = sum(grid_elements(b * s, *of, q) for of in maps)
+    assert found == pytest.approx(3 * (q - 1) / q**2 * (7 * b * s * h + 12 * h**2))
+    assert cube_elements(1, 1, 1, 2) == 6 * (2 - 1) / 2**3
+    assert grid_elements(1, 1, 1, 2, 2) == pytest.approx(3 * (2 - 1) * (2 + 1) / (2 * 2) / 2 + 1 / 4)
+
+
+def test_sides_that_there_are_not():
+    for made in (lambda: grid_elements(1, 1, 1, 0), lambda: cube_elements(1, 1, 1, 0)):
+        with pytest.raises(ArgumentError, match="side is 0; needs at least 1"):
+            made()
+    with pytest.raises(ArgumentError, match="depth is 0; needs at least 1"):
+        grid_elements(1, 1, 1, 1, 0)
