@@ -10,6 +10,7 @@ from simdist.errors import as_declared
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
+from simdist.nn.lora import lora_parameters
 from simdist.nn.megatron import (
     megatron_activation_bytes,
     megatron_checkpoint_bytes,
@@ -25,6 +26,7 @@ from simdist.nn.shape import Shape
 
 __all__ = [
     "kv_cache_bytes",
+    "lora_parameters",
     "matmul_flops",
     "megatron_activation_bytes",
     "megatron_checkpoint_bytes",

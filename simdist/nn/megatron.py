@@ -109,7 +109,8 @@ def megatron_training_s(parameters: float, tokens: float, flops_per_s: float) ->
     Args:
         parameters: P.
         tokens: T.
-        flops_per_s: n X, of n devices together; the 8 operations include full recomputation.
+        flops_per_s: n X, of n devices together; the 8 operations include full recomputation. Without it there are 6:
+            `training_flops(parameters, tokens) / flops_per_s`.
 
     Raises:
         ArgumentError: the devices do nothing.

@@ -1,4 +1,4 @@
-"""Formulas: how much smaller rounded gradients are, the noise that rounding adds, how few items are sent at first, and
+"""Formulas: how much smaller rounded numbers are, the noise that rounding adds, how few items are sent at first, and
 how sums of few items fill.
 """
 
@@ -7,6 +7,7 @@ from math import log2, pow, sqrt
 from simdist.errors import ArgumentError, as_declared, require_least
 
 __all__ = [
+    "blockwise_bits",
     "qsgd_bits",
     "qsgd_nonzeros",
     "qsgd_variance",
@@ -39,6 +40,29 @@ def quantization_ratio(levels: int, bits: int = 32, warmup: float = 0.0) -> floa
     if not 0 <= warmup <= 1:
         raise ArgumentError(f"warmup is {warmup}; needs from 0 to 1")
     return 1 / (warmup + (1 - warmup) * log2(levels) / bits)
+
+
+@as_declared
+def blockwise_bits(bits: float, *scales: tuple[float, float]) -> float:
+    """bits + Σ s / b: the size of an item of a block whose items share a scale, that of the scale included.
+
+        blockwise_bits(8, (2048, 32))                   # 8.02: a moment of 8-bit Adam
+        blockwise_bits(4, (64, 8), (64 * 256, 32))      # 4.13: a weight in QLoRA, scales in blocks of 256 themselves
+        blockwise_bits(4, (32, 8))                      # 4.25: MXFP4; NVFP4 has (16, 8), and so 4.5
+
+    Args:
+        bits: of an item.
+        scales: pairs (b, s): b items share one of s bits.
+
+    Raises:
+        ArgumentError: a block has less than one item.
+
+    Source: Dettmers et al. 2022, arXiv 2110.02861; Dettmers et al. 2023, QLoRA, arXiv 2305.14314, section 3 (double
+    quantization); Open Compute Project 2023, Microscaling Formats (MX).
+    """
+    for block, _ in scales:
+        require_least("block", block, 1)
+    return bits + sum(scale / block for block, scale in scales)
 
 
 @as_declared

@@ -1,0 +1,48 @@
+"""LoRA: how many parameters are trained, if each map is frozen and has two thin matrices beside it."""
+
+from simdist.errors import ArgumentError, as_declared, require_least, unknown_name
+from simdist.nn.shape import Shape
+
+__all__ = ["lora_parameters"]
+
+_MAPS = ("query", "key", "value", "attended", "hidden", "thought")
+
+
+@as_declared
+def lora_parameters(shape: Shape, rank: int, maps: tuple[str, ...] = ("query", "value")) -> int:
+    """Σ r (in + out) over these maps of all blocks.
+
+        lora_parameters(published("gpt3-175b"), 8)      # 37.7 million
+
+    In a model frozen in 16 bits a device keeps 2 bytes for each of its weights, and of these parameters what
+    `simdist.parallel.zero.formulas.paper_bytes` says; frozen in 4 bits (QLoRA) the
+    `simdist.parallel.compression.formulas.blockwise_bits` of its weights.
+
+    Args:
+        rank: r.
+        maps: of query, key, value and attended, around attention, and hidden and thought, into an MLP and out of it.
+            With a gate, "hidden" is two maps; each expert has its own.
+
+    Raises:
+        ArgumentError: rank is less than 1, or attention is latent, whose maps are others.
+        UnknownNameError: there is no such map.
+
+    Source: Hu et al. 2021, arXiv 2106.09685, section 4; all maps, Dettmers et al. 2023, QLoRA, arXiv 2305.14314.
+    """
+    require_least("rank", rank, 1)
+    if shape.kv_latent_width is not None:
+        raise ArgumentError(f"kv_latent_width is {shape.kv_latent_width}; needs None: latent attention has other maps")
+    for name in maps:
+        if name not in _MAPS:
+            raise unknown_name("map", name, _MAPS)
+    return rank * sum(count * sizes[name] for kind, count in shape.kinds() for sizes in [_sizes(kind)] for name in maps)
+
+
+def _sizes(shape: Shape) -> dict[str, int]:
+    """in + out of each map of a block."""
+    h, keys = shape.width, shape.key_value_width // 2
+    mlps = max(1, shape.experts) * (h + shape.ffn_features)
+    if shape.shared_features:
+        mlps += h + shape.shared_features
+    around = (h + shape.query_width, h + keys, h + keys, shape.attention_width + h)
+    return dict(zip(_MAPS, (*around, (2 if shape.is_llama else 1) * mlps, mlps), strict=True))

@@ -1,0 +1,44 @@
+"""What LoRA trains, by its papers and as programs print it."""
+
+import pytest
+
+from simdist.errors import ArgumentError, UnknownNameError
+from simdist.nn import Shape, published
+from simdist.nn.formulas import lora_parameters, num_parameters
+
+ALL = ("query", "key", "value", "attended", "hidden", "thought")
+
+
+@pytest.mark.parametrize(("rank", "millions"), [(1, 4.7), (8, 37.7)])
+def test_gpt_3_in_the_paper(rank, millions):
+    """arXiv 2106.09685, table 4; with 1 to 8 maps for the same 18 million, table 5."""
+    gpt3 = published("gpt3-175b")
+    assert lora_parameters(gpt3, rank) / 1e6 == pytest.approx(millions, abs=0.05)
+    for r, maps in ((8, ALL[:1]), (4, ("query", "key")), (2, ALL[:4])):
+        assert lora_parameters(gpt3, r, maps) == lora_parameters(gpt3, 4) == 18_874_368
+
+
+def test_llama_as_programs_print_it():
+    llama = published("llama-7b")
+    assert lora_parameters(llama, 8) == 4_194_304
+    assert lora_parameters(llama, 64, ALL) == 159_907_840  # QLoRA
+
+
+def test_shared_keys_and_experts():
+    shape = Shape(
+        2, 16, 4, 8, kv_heads=2, ffn_width=20, experts=3, shared_experts=2, dense_layers=1, dense_ffn_width=30
+    )
+    assert lora_parameters(shape, 5, ("key", "value")) == 5 * 2 * 2 * (16 + 8)
+    inside = (16 + 30) + 3 * (16 + 20) + (16 + 40)
+    assert lora_parameters(shape, 5, ("hidden",)) == lora_parameters(shape, 5, ("thought",)) == 5 * inside
+    square = Shape(3, 8, 2, 8, 10, ffn_width=8)  # whose maps have h² weights: LoRA with r = h/2 has as many
+    assert lora_parameters(square, 4, ALL) == num_parameters(square) - 3 * 10 * 8 - (10 + 8 + 2) * 8
+
+
+def test_maps_that_there_are_not():
+    with pytest.raises(UnknownNameError, match="'q_proj'.*attended"):
+        lora_parameters(published("gpt2"), 8, ("q_proj",))
+    with pytest.raises(ArgumentError, match="rank is 0; needs at least 1"):
+        lora_parameters(published("gpt2"), 0)
+    with pytest.raises(ArgumentError, match="kv_latent_width is 512; needs None"):
+        lora_parameters(published("deepseek-v3"), 8)
