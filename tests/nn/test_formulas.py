@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from simdist.arrays import Ledger, phantom, recorded
+from simdist.cluster import preset
 from simdist.collectives import cost
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import Shape, gpt, published
 from simdist.nn.formulas import (
     kv_cache_bytes,
     matmul_flops,
+    megatron_activation_bytes,
     megatron_checkpoint_bytes,
     megatron_checkpoints,
     megatron_flops,
@@ -208,6 +210,19 @@ def test_a_tokens_keys_and_values(name, num_bytes):
     assert kv_cache_bytes(published(name), tokens=100, item_bytes=1) == 50 * num_bytes
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens", "item_bytes", "num_bytes", "rel"),
+    [
+        ("opt-13b", 1, 2, 800 * 1024, 0),  # PagedAttention, arXiv 2309.06180, section 1
+        ("opt-30b", 128 * 1024, 2, 180e9, 0.01),  # H2O, arXiv 2306.14048: 128 texts of 1024 tokens
+        ("llama3-70b", 1, 1, 160 * 1024, 0),  # How to Scale Your Model, chapter 8
+        ("llama2-13b", 8192, 2, 6.7e9, 0.01),  # the same, chapter 7
+    ],
+)
+def test_more_keys_and_values(name, tokens, item_bytes, num_bytes, rel):
+    assert kv_cache_bytes(published(name), tokens, item_bytes) == pytest.approx(num_bytes, rel=rel)
+
+
 @pytest.mark.parametrize("cut", [1, 2])
 def test_outside_its_layers_a_model_keeps_what_megatrons_paper_says(cut):
     shape = Shape(layers=3, width=24, heads=4, context=16, vocabulary=12)
@@ -345,6 +360,49 @@ def test_palms_utilisations(billions, tokens_per_s, attention, flops_per_s, with
 )
 def test_the_operations_that_trainings_took(billions, tokens, flops):
     assert training_flops(billions * 1e9, tokens) == pytest.approx(flops, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("millions", "days"),
+    [(125, 2.60), (356, 7.42), (760, 15.8), (1320, 27.5), (2650, 55.2), (6660, 139), (12_850, 268), (174_600, 3640)],
+)
+def test_the_petaflop_days_of_gpt_3(millions, days):
+    """arXiv 2005.14165, table D.1: 300 billion tokens."""
+    assert training_flops(millions * 1e6, 300e9) / (1e15 * 86_400) == pytest.approx(days, rel=0.003)
+
+
+@pytest.mark.parametrize(
+    ("billions", "tokens", "flops"),
+    [
+        (0.4, 8.0e9, 1.92e19),
+        (1, 20.2e9, 1.21e20),
+        (10, 205.1e9, 1.23e22),
+        (175, 3.7e12, 3.85e24),
+        (280, 5.9e12, 9.90e24),
+        (520, 11.0e12, 3.43e25),
+        (1000, 21.2e12, 1.27e26),
+    ],
+)
+def test_the_operations_that_chinchilla_would_have_larger_models_take(billions, tokens, flops):
+    """arXiv 2203.15556, table 3, whose tokens are rounded."""
+    assert training_flops(billions * 1e9, tokens) == pytest.approx(flops, rel=0.01)
+
+
+def test_days_of_llama_3_70b_on_a_pod():
+    """How to Scale Your Model, chapter 6: 15 trillion tokens on a pod of TPU v5p at 40% of its peak."""
+    flops = training_flops(70e9, 15e12)
+    assert flops == pytest.approx(6.3e24)
+    pod = preset("tpu-v5p")
+    assert round(flops / (0.4 * pod.devices_per_node * pod.device.flops_per_s) / 86_400) == 44
+
+
+def test_shares_that_selective_recomputation_saves_and_costs():
+    """arXiv 2205.05198, section 5, of GPT-3 and MT-NLG: 70% and 65% of the activations, for 2.7% and 1.6% more work."""
+    for layers, width, heads, saved, more in ((96, 12_288, 96, 0.70, 0.027), (105, 20_480, 128, 0.65, 0.016)):
+        kept = [megatron_activation_bytes(2048, width, heads, 1, recompute=r) for r in ("none", "selective")]
+        work = [megatron_flops(layers, width, 51_200, 2048, 1, r) for r in ("none", "selective")]
+        assert 1 - kept[1] / kept[0] == pytest.approx(saved, abs=0.005)
+        assert work[1] / work[0] - 1 == pytest.approx(more, abs=0.0005)
 
 
 def test_training_takes_what_megatron_counts_for_the_model():

@@ -79,6 +79,23 @@ def test_the_figure_of_the_paper():
     )
 
 
+@pytest.mark.parametrize(
+    ("billions", "gigabytes", "sizes"),
+    [
+        *((b, gb, {}) for b, gb in ((1, 16), (7, 112), (70, 1120), (405, 6480), (1.5, 24))),
+        *((b, gb, {"gradient_bytes": 6}) for b, gb in ((1, 20), (7, 140), (70, 1400), (405, 8100))),
+        (65, 780, {"optimizer_bytes": 8}),
+        (1, 6, {"weight_bytes": 0, "gradient_bytes": 1, "optimizer_bytes": 2 + 1 + 2}),
+        (7, 7 * 10, {"optimizer_bytes": 6}),
+    ],
+)
+def test_one_device_that_has_all(billions, gigabytes, sizes):
+    """The Ultra-Scale Playbook, gradients also summed in 4 bytes; GPT-2 in ZeRO's paper; 65B in QLoRA's,
+    without masters; FP8-LM (arXiv 2310.18313), whose masters of 16 bits serve as weights; 8-bit Adam.
+    """
+    assert paper_bytes(billions * 1e9, 1, 0, **sizes) / 1e9 == pytest.approx(gigabytes)
+
+
 @pytest.mark.parametrize(("weight_bytes", "gradient_bytes", "optimizer_bytes"), [(2, 2, 16), (2, 4, 12), (4, 4, 8)])
 @pytest.mark.parametrize("d", [1, 2, 8])
 def test_the_distributed_optimizer_of_megatron_core(weight_bytes, gradient_bytes, optimizer_bytes, d):
