@@ -396,6 +396,69 @@ def test_days_of_llama_3_70b_on_a_pod():
     assert round(flops / (0.4 * pod.devices_per_node * pod.device.flops_per_s) / 86_400) == 44
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens_per_s", "tflops", "days"),
+    [
+        ("gpt3-175b", 726, 782, 156),
+        ("gpt3-175b", 782, 842, 145),
+        ("llama2-7b", 16_847, 776, 7),
+        ("llama2-13b", 8646, 754, 13),
+        ("llama2-70b", 1707, 759, 66),
+        ("llama3-8b", 12_036, 697, 9),
+        ("llama3-70b", 1533, 738, 74),
+        (Shape(24, 4096, 32, 2048, 51_200), 22_521, 736, 5),
+        (Shape(44, 6144, 48, 2048, 51_200), 5851, 750, 19),
+        (Shape(32, 4096, 32, 4096, 256_000, tied=False), 12_701, 653, 9),
+        (Shape(40, 6144, 48, 4096, 256_000, tied=False), 4256, 554, None),
+        (Shape(96, 18_432, 96, 4096, 256_000, kv_heads=8, tied=False), 322, 678, 351),
+    ],
+)
+def test_what_nvidias_devices_did(name, tokens_per_s, tflops, days):
+    """NeMo's summary of its performance, 24.07, on H100s: a second, and days for 10 trillion tokens on 1,024."""
+    shape = published(name) if isinstance(name, str) else name
+    found = model_flops(shape, tokens_per_s / shape.context) / 1e12
+    assert found == pytest.approx(tflops, abs=0.6 + 0.5 / tokens_per_s * tflops)
+    if days:
+        assert 10e12 / (1024 * tokens_per_s) / 86_400 == pytest.approx(days, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "context", "devices", "tokens_per_s", "weights", "mfu"),
+    [
+        (80, 8192, 2048, 64, 66_523, 64_862_437_376, 42.57),
+        (48, 7168, 8192, 8, 11_072, 30_019_254_272, 29.92),
+        (48, 7168, 2048, 32, 73_860, 29_975_214_080, 43.92),
+        (40, 5120, 32_768, 8, 15_812, 13_011_240_960, 31.68),
+        (40, 5120, 4096, 8, 37_740, 12_864_440_320, 41.60),
+        (32, 4096, 65_536, 8, 15_654, 6_918_905_856, 28.59),
+        (32, 4096, 2048, 8, 85_144, 6_658_859_008, 46.44),
+        (32, 2560, 65_536, 8, 26_099, 2_814_366_720, 26.81),
+        (24, 2048, 65_536, 8, 44_050, 1_445_974_016, 26.34),
+        (24, 1536, 512, 8, 669_998, 758_111_232, 40.42),
+    ],
+)
+def test_utilisations_of_mpt(layers, width, context, devices, tokens_per_s, weights, mfu):
+    """MosaicML's LLM Foundry, scripts/train/benchmarking, H100s."""
+    assert num_parameters(Shape(layers, width, width // 128, context, 50_368)) == weights
+    flops = training_flops(weights, tokens_per_s, layers, width, context)
+    assert 100 * flops / (devices * preset("h100").device.flops_per_s) == pytest.approx(mfu, abs=0.011)
+
+
+@pytest.mark.parametrize(("nodes", "seconds", "tflops"), [(280, 60.1, 126), (350, 50.2, 121), (420, 44.4, 113)])
+def test_what_the_devices_of_mt_nlg_did(nodes, seconds, tflops):
+    """arXiv 2201.11990, section 2.3: 1920 sequences, with full recomputation."""
+    flops = megatron_flops(105, 20_480, 51_200, 2048, 1920)
+    assert flops / (8 * nodes * seconds) / 1e12 == pytest.approx(tflops, abs=0.7)
+
+
+def test_days_and_utilisation_of_tinyllama():
+    """Its page: 24 thousand tokens a second and A100, 56% of the peak; 3 trillion in 90 days on 16 of them."""
+    flops = model_flops(published("tinyllama-1.1b"), 24e3 / 2048)
+    assert round(100 * flops / preset("a100").device.flops_per_s) == 56
+    days = 3e12 / (16 * 24e3) / 86_400
+    assert round(days) == 90
+
+
 def test_shares_that_selective_recomputation_saves_and_costs():
     """arXiv 2205.05198, section 5, of GPT-3 and MT-NLG: 70% and 65% of the activations, for 2.7% and 1.6% more work."""
     for layers, width, heads, saved, more in ((96, 12_288, 96, 0.70, 0.027), (105, 20_480, 128, 0.65, 0.016)):
