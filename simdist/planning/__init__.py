@@ -8,6 +8,7 @@ from simdist.planning.execution import Execution, execute
 from simdist.planning.job import Job
 from simdist.planning.roofline import (
     data_parallel_tokens,
+    expert_parallel_width,
     mixed_replicas,
     mixed_tokens,
     pipeline_weights,
@@ -43,6 +44,7 @@ __all__ = [
     "device_hours",
     "energy_kwh",
     "execute",
+    "expert_parallel_width",
     "fit_text",
     "gustafson_speedup",
     "headline",

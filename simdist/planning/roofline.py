@@ -8,10 +8,12 @@
     data, sharded weights     w (p-1)/p weights               2 T w operations         T = a (p-1)/p tokens a rank
     an MLP's features         T h (p-1)/p numbers a map       2 T h f/p                f = a (p-1) features
     stages                    T h numbers                     2 T w                    w = a h weights a stage
+    experts, nodes of n       T h (p-n)/p min(nk/p, 1)        2 T k h f/p              f = a (p-n)/k min(nk/p, 1)
 
 These count the matrices of one forward pass, on a ring or on links to all others. Backward computes twice as much; it
-sends twice as much for weights, which are gathered again, and their gradients, and no less for activations. What can be
-hidden is hidden only while something else is computed. For ring attention see
+sends twice as much for weights, which are gathered again, and their gradients, and no less for activations. With
+experts T are the tokens of all ranks, and W is what reaches a node, where a token comes once for all of its k experts.
+What can be hidden is hidden only while something else is computed. For ring attention see
 `simdist.parallel.sequence.ring_attention_block`.
 
 Source: Austin et al. 2025, "How to Scale Your Model", chapters on training and on GPUs; Tazi et al. 2025, "The
@@ -22,7 +24,14 @@ from math import inf, sqrt
 
 from simdist.errors import require_least, require_more
 
-__all__ = ["data_parallel_tokens", "mixed_replicas", "mixed_tokens", "pipeline_weights", "tensor_parallel_ranks"]
+__all__ = [
+    "data_parallel_tokens",
+    "expert_parallel_width",
+    "mixed_replicas",
+    "mixed_tokens",
+    "pipeline_weights",
+    "tensor_parallel_ranks",
+]
 
 
 def data_parallel_tokens(
@@ -65,6 +74,35 @@ def tensor_parallel_ranks(ffn_width: float, flops_per_s: float, bytes_per_s: flo
     """
     require_more("ffn_width", ffn_width, 0)
     return ffn_width / _intensity(flops_per_s, bytes_per_s, itemsize)
+
+
+def expert_parallel_width(
+    ranks: float,
+    flops_per_s: float,
+    bytes_per_s: float,
+    top_k: float = 1,
+    ranks_per_node: float = 8,
+    itemsize: float = 2,
+) -> float:
+    """i/2 C/W (p-n)/k min(nk/p, 1): the least features inside an expert with which p ranks that share the experts are
+    limited by computation, however many tokens there are.
+
+    On many nodes of H100s it is nearly n C/W, 19,800. On few, where each has some of a token's experts, C/W (p-n)/k.
+
+    Args:
+        ranks: p, at least n.
+        flops_per_s, itemsize: C and i, as of `data_parallel_tokens`.
+        bytes_per_s: W, of a whole node to others.
+        top_k, ranks_per_node: k and n.
+
+    Raises:
+        ArgumentError: a number is below these limits, or not above 0.
+    """
+    require_least("ranks_per_node", ranks_per_node, 1)
+    require_least("ranks", ranks, ranks_per_node)
+    require_least("top_k", top_k, 1)
+    nodes_share = min(ranks_per_node * top_k / ranks, 1)
+    return _intensity(flops_per_s, bytes_per_s, itemsize) * (ranks - ranks_per_node) / top_k * nodes_share
 
 
 def pipeline_weights(width: float, flops_per_s: float, bytes_per_s: float, itemsize: float = 2) -> float:

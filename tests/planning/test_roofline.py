@@ -11,6 +11,7 @@ from simdist.errors import ArgumentError
 from simdist.planning import Workbench, planned
 from simdist.planning.roofline import (
     data_parallel_tokens,
+    expert_parallel_width,
     mixed_replicas,
     mixed_tokens,
     pipeline_weights,
@@ -32,6 +33,17 @@ def test_how_to_scale_your_model_on_gpus():
     assert data_parallel_tokens(990e12, NODE, 2) == 1237.5
     assert data_parallel_tokens(990e12, NODE, sparsity=128 / 4) == 79_200
     assert tensor_parallel_ranks(28_000, 990e12, NODE) == pytest.approx(11.3, abs=0.05)
+
+
+def test_experts_in_how_to_scale_your_model():
+    """4Bk h f/(pC) of computation, 4Bh (p-8)/(pW) min(8k/p, 1) of messages; on many nodes f is nearly 8C/W."""
+    for p, k in ((16, 8), (64, 8), (128, 4), (256, 1)):
+        f, b, h = expert_parallel_width(p, 990e12, NODE, k), 1e6, 7168
+        computing_s = 4 * b * k * h * f / (p * 990e12)
+        assert computing_s == pytest.approx(4 * b * h * (p - 8) / (NODE * p) * min(8 * k / p, 1))
+    assert expert_parallel_width(1e9, 990e12, NODE, 8) == pytest.approx(8 * 2475)
+    assert expert_parallel_width(16, 990e12, NODE, 8) == 2475, "two nodes, and a token has experts on both"
+    assert expert_parallel_width(8, 990e12, NODE, 8) == 0
 
 
 def test_how_to_scale_your_model_on_tpus():
@@ -100,6 +112,9 @@ def test_a_plan_waits_for_weights_that_too_few_tokens_hide(times, least, most):
         (lambda: pipeline_weights(0, 1, 1), "width is 0"),
         (lambda: mixed_tokens(1, 1, 0, 1), "bytes_per_s is 0"),
         (lambda: mixed_replicas(1, 1, 0), "ranks is 0"),
+        (lambda: expert_parallel_width(4, 1, 1), "ranks is 4; needs at least 8"),
+        (lambda: expert_parallel_width(8, 1, 1, 0), "top_k is 0"),
+        (lambda: expert_parallel_width(8, 1, 1, 1, 0), "ranks_per_node is 0"),
         (lambda: mixed_replicas(1, 1, 1, 1, 0), "tensor_bytes_per_s is 0"),
     ],
 )
