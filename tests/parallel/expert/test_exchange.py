@@ -89,6 +89,12 @@ def test_no_ranks_send_nothing_that_could_be_counted():
         exchange_elements(8, 8, 0)
 
 
+def test_an_exchange_of_deepseek_v3():
+    """arXiv 2505.09343: there in 8 bits and back in 16, 32 tokens to 9 of very many, by 50 GB/s."""
+    there_and_back = (1 + 2) * exchange_elements(32, 7000, 1e9, 9)
+    assert there_and_back / 50e9 == pytest.approx(120.96e-6, rel=1e-6)
+
+
 def test_slots_beyond_the_tokens_are_sent_too(spmd):
     way = 2 * exchange_elements(2 * TOKENS, WIDTH, 4, 2, 1.5) * ITEM
     assert spmd(traffic, 4, [2] * 4, 2, 1.5, lambda layer: layer, "pairwise") == [[(2, way), (2, way), (0, 0)]] * 4

@@ -88,6 +88,20 @@ def test_several_units_of_chimera_in_a_row(p):
                 assert said is None
 
 
+@pytest.mark.parametrize("d", [4, 8, 16, 32])
+def test_the_table_of_chimera(d):
+    """arXiv 2107.06925, table 2: bubble ratios if a backward takes as long as a forward, and twice as long."""
+    alike, twice = Times(2, 1, 1), Times(1, 1, 1)
+    for n, times, ratio in ((d, alike, (d - 2) / (2 * d + d - 2)), (d, twice, (d - 2) / (3 * d / 2 + d - 2))):
+        assert formula("chimera", stages=d, micro_batches=n, times=times).bubble_rate == pytest.approx(ratio)
+    n = 4 * d
+    found = formula("chimera", stages=d, micro_batches=n, times=alike)
+    assert found.bubble_rate == pytest.approx((d - 2) / (2 * n + d - 2))
+    assert (min(found.memory), max(found.memory)) == (d / 2 + 1, d)
+    for name in ("gpipe", "dapple"):
+        assert formula(name, stages=d, micro_batches=n, times=twice).bubble_rate == pytest.approx((d - 1) / (n + d - 1))
+
+
 def test_times_that_a_formula_cannot_mean():
     assert formula("zb-h2", stages=4, micro_batches=8, times=Times(1, 1, 2)).bubble is None
     assert formula("zb-h2", stages=3, micro_batches=1, times=Times(1, 1, 2)).bubble_rate is None

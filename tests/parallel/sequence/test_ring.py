@@ -152,10 +152,13 @@ def test_the_next_block_comes_during_the_work_on_the_present_one():
     assert virtual(program, 4) == [[True] * 3] * 4
 
 
-@pytest.mark.parametrize(("gb_per_s", "thousands"), [(300, 1.0), (12.5, 24.5)])
-def test_the_papers_least_blocks(gb_per_s, thousands):
-    """Of A100s, by NVLink and by InfiniBand; the paper's thousands are now of 1000 and now of 1024."""
-    assert ring_attention_block(312e12, gb_per_s * 1e9) / 1e3 == pytest.approx(thousands, rel=0.05)
+@pytest.mark.parametrize(
+    ("tflops", "gb_per_s", "thousands"),
+    [(312, 300, 1.0), (312, 12.5, 24.5), (123, 112, 1.1), (275, 268, 1.0), (196, 186, 1.1)],
+)
+def test_the_papers_least_blocks(tflops, gb_per_s, thousands):
+    """Of A100s, by NVLink and by InfiniBand, and of TPU v3, v4 and v5e, in now 1000 and now 1024 tokens."""
+    assert ring_attention_block(tflops * 1e12, gb_per_s * 1e9) / 1e3 == pytest.approx(thousands, rel=0.05)
 
 
 @pytest.mark.parametrize("split", [Even, Zigzag])
