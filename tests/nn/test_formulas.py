@@ -444,6 +444,49 @@ def test_utilisations_of_mpt(layers, width, context, devices, tokens_per_s, weig
     assert 100 * flops / (devices * preset("h100").device.flops_per_s) == pytest.approx(mfu, abs=0.011)
 
 
+@pytest.mark.parametrize(
+    ("name", "context", "tokens_per_s", "tflops"),
+    [
+        ("llama3-8b", 8192, 37_556, 1933),
+        ("llama3-8b", 8192, 14_451, 744),
+        ("llama3-70b", 8192, 4520, 2030),
+        ("llama3-70b", 8192, 1602, 719),
+        ("llama3-405b", 8192, 999, 2522),
+        ("llama3-405b", 8192, 292, 737),
+        ("deepseek-v3", 4096, 3848, 961),
+        ("deepseek-v3", 4096, 4357, 1088),
+        ("qwen3-30b-a3b", 4096, 28_934, 666),
+        ("qwen3-30b-a3b", 4096, 5275, 121),
+        ("qwen3-235b-a22b", 4096, 6131, 907),
+        ("qwen3-235b-a22b", 4096, 4916, 728),
+    ],
+)
+def test_what_nvidias_devices_did_without_the_scores_that_the_mask_hides(name, context, tokens_per_s, tflops):
+    """The performance summary of Megatron Bridge, 25.11, on GB300, GB200 and H100."""
+    found = model_flops(replace(published(name), context=context), tokens_per_s / context, causal=True)
+    assert found / 1e12 == pytest.approx(tflops, abs=0.5 + 0.004 * tflops)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens_per_s", "mfu"),
+    [
+        ("llama3-8b", 2904, 56.8),
+        ("llama3-8b", 2973, 58.2),
+        ("llama3-70b", 331, 51.7),
+        ("llama2-13b", 2162, 61.1),
+        ("llama2-13b", 1914, 54.1),
+        ("llama2-70b", 355, 50.8),
+        ("llama2-70b", 353, 50.5),
+    ],
+)
+def test_utilisations_of_torchtitan(name, tokens_per_s, mfu):
+    """Its docs/performance.md of 2024, on A100s, with the embedding among the parameters."""
+    shape = published(name)
+    attention = shape.layers, shape.query_width, shape.context
+    flops = training_flops(num_parameters(shape), tokens_per_s, *attention)
+    assert 100 * flops / preset("a100").device.flops_per_s == pytest.approx(mfu, abs=0.1)
+
+
 @pytest.mark.parametrize(("nodes", "seconds", "tflops"), [(280, 60.1, 126), (350, 50.2, 121), (420, 44.4, 113)])
 def test_what_the_devices_of_mt_nlg_did(nodes, seconds, tflops):
     """arXiv 2201.11990, section 2.3: 1920 sequences, with full recomputation."""
