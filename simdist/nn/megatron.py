@@ -2,7 +2,7 @@
 
 from math import sqrt
 
-from simdist.errors import ArgumentError, as_declared, require_least, require_more, unknown_name
+from simdist.errors import as_declared, require_least, require_more, unknown_name
 from simdist.nn.shape import RECOMPUTATIONS
 
 __all__ = [
@@ -134,6 +134,7 @@ def megatron_activation_bytes(
     layers: int = 1,
     pipeline_parallel: int = 1,
     chunks: int = 1,
+    ffn_width: float | None = None,
 ) -> float:
     """The bytes that L layers, or the first of p stages of 1F1B, keep on each of t ranks: 2 per item, 1 in masks.
 
@@ -143,23 +144,24 @@ def megatron_activation_bytes(
         selective             the same without 5as²b/t
         full                  2sbh
         L layers              times L; times L (1 + (p-1)/(pm)) where each rank has m > 1 chunks (interleaved 1F1B)
+        an MLP of ffn_width   4sbf for 16sbh of 34sbh, and of 24sbh/t; by default f is 4h
 
     Raises:
         ArgumentError: a number of ranks, layers or chunks is less than 1.
         UnknownNameError: there is no such recomputation.
 
-    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2 and section 4.2.3.
+    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2, section 4.2.3; f: Megatron-LM, theoretical_memory_usage
     """
-    if min(tensor_parallel, layers, pipeline_parallel, chunks) < 1:
-        told = f"tensor_parallel is {tensor_parallel}, pipeline_parallel {pipeline_parallel}, layers {layers}"
-        raise ArgumentError(f"{told}, chunks {chunks}; needs at least 1 of each")
-    _check_recompute(recompute)
     s, b, h, t, p = context, sequences, width, tensor_parallel, pipeline_parallel
+    for name, number in (("tensor_parallel", t), ("pipeline_parallel", p), ("layers", layers), ("chunks", chunks)):
+        require_least(name, number, 1)
+    _check_recompute(recompute)
     kept = layers * (1 + (p - 1) / (p * chunks) if chunks > 1 else 1)
     if recompute == "full":
         return 2 * s * b * h * kept
     scores = 5 * heads * s**2 * b / t if recompute == "none" else 0
-    return kept * (s * b * h * (34 / t if sequence_parallel else 10 + 24 / t) + scores)
+    inside = 16 if ffn_width is None else 4 * ffn_width / h
+    return kept * (s * b * h * ((18 + inside) / t if sequence_parallel else 10 + (8 + inside) / t) + scores)
 
 
 @as_declared

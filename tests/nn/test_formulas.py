@@ -29,7 +29,7 @@ from simdist.nn.formulas import (
 )
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.layers import Gelu, Linear, Recompute, Sequence
-from simdist.nn.memory import Cut, paper_activation_bytes
+from simdist.nn.memory import Cut, activation_bytes, paper_activation_bytes
 
 OTHERS = [
     Shape(layers=2, width=12, heads=3, context=5, block="llama", recompute="full"),
@@ -232,6 +232,20 @@ def test_outside_its_layers_a_model_keeps_what_megatrons_paper_says(cut):
     assert megatron_outer_activation_bytes(**sizes, pipeline_parallel=3) == 3 * 16 * 5 * 24 / cut
     with pytest.raises(ArgumentError, match="tensor_parallel is 0; needs at least 1"):
         megatron_outer_activation_bytes(**sizes | {"tensor_parallel": 0})
+
+
+def test_what_megatrons_own_estimate_keeps_of_other_mlps():
+    """sbh (18 + 4f/h) / t in its theoretical_memory_usage.py, with sequence parallelism and selective recomputation."""
+    llama = published("llama2-7b")
+    sizes = {"context": 4096, "width": 4096, "heads": 32, "sequences": 2, "layers": 32, "tensor_parallel": 2}
+    cut = sizes | {"sequence_parallel": True, "recompute": "selective"}
+    kept = megatron_activation_bytes(**cut, ffn_width=llama.ffn_features)
+    assert kept == pytest.approx(32 * 2 * 4096**2 * (18 + 4 * 11_008 / 4096) / 2)
+    assert megatron_activation_bytes(**cut, ffn_width=4 * 4096) == megatron_activation_bytes(**cut)
+    assert megatron_activation_bytes(**sizes, ffn_width=4 * 4096) == megatron_activation_bytes(**sizes)
+    ours = [activation_bytes(Shape(1, 8, 2, 16, ffn_width=f), 3) for f in (20, 32)]  # which a ledger counts, too
+    theirs = [megatron_activation_bytes(16, 8, 2, 3, ffn_width=f) for f in (20, 32)]
+    assert ours[1] - ours[0] == theirs[1] - theirs[0]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

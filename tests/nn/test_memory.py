@@ -282,5 +282,5 @@ def test_what_the_first_stage_keeps_is_that_of_all_layers():
     assert megatron_activation_bytes(2048, 12288, 96, 1, **told, layers=96, pipeline_parallel=8) == 96 * layer
     kept = megatron_activation_bytes(2048, 12288, 96, 1, **told, layers=96, pipeline_parallel=8, chunks=3)
     assert kept == pytest.approx(96 * layer * (1 + 7 / 24), rel=1e-15)
-    with pytest.raises(ArgumentError, match="chunks 0; needs at least 1"):
+    with pytest.raises(ArgumentError, match="chunks is 0; needs at least 1"):
         megatron_activation_bytes(8, 8, 2, 1, chunks=0)
