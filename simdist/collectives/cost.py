@@ -76,14 +76,21 @@ class Formula(NamedTuple):
         Args:
             inside: the link of phases that stay inside nodes, if the algorithm has any: see `OverNodes`.
         """
-        return self.at(link.latency_s, 1 / link.bytes_per_s, 1 / reduced_bytes_per_s)
+        return self._at(link.latency_s, 1 / link.bytes_per_s, 1 / reduced_bytes_per_s)
 
+    @as_declared
     def at(self, alpha: float, beta: float, gamma: float = 0.0) -> float:
         """The time in seconds with these, all phases over one link.
 
         Args:
             alpha, beta, gamma: seconds a message, seconds a byte sent and seconds a byte reduced.
+
+        Raises:
+            ArgumentError: one of them is no number of at least 0.
         """
+        return self._at(alpha, beta, gamma)
+
+    def _at(self, alpha: float, beta: float, gamma: float) -> float:
         return self.latencies * alpha + self.bytes * beta + self.reduced_bytes * gamma
 
     @as_declared

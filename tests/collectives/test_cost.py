@@ -189,3 +189,16 @@ def test_loads_and_stores_of_an_all_reduce_in_shared_memory(p):
 def test_times_by_alpha_beta_and_gamma(name, p, n, microseconds):
     found = formula("all_reduce", name, ranks=p, num_bytes=n)
     assert found.at(alpha=5e-6, beta=1 / 25e9, gamma=1 / 200e9) == pytest.approx(microseconds * 1e-6, rel=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"alpha": -1e-6}, "alpha is -1e-06; needs at least 0"),
+        ({"beta": float("nan")}, "beta is nan; needs at least 0"),
+        ({"gamma": "fast"}, "gamma is 'fast'; needs a number"),
+    ],
+)
+def test_no_time_by_impossible_alpha_beta_or_gamma(wrong, message):
+    with pytest.raises(ArgumentError, match=message):
+        formula("all_reduce", "ring", ranks=4, num_bytes=8).at(**{"alpha": 5e-6, "beta": 1e-9, **wrong})
