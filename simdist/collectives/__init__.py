@@ -42,7 +42,8 @@ from simdist.collectives.api import (
     scatter,
 )
 from simdist.collectives.bounds import lower_bound
-from simdist.collectives.cost import Case, Cost, Formula, all_send, in_turn, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.phases import all_send, in_turn, over_nodes
 from simdist.collectives.registry import algorithm, algorithms, cost, formula
 
 __all__ = [

@@ -13,17 +13,13 @@ from typing import NamedTuple
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, all_send
+from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
+from simdist.collectives.rounds import by_rounds, distances, shift
 from simdist.comm import Communicator
 from simdist.errors import require_whole
 
 __all__ = ["bruck_all_gather", "bruck_all_to_all"]
-
-
-def _distances(p: int) -> Iterator[int]:
-    """1, 2, 4, … below p."""
-    return (1 << k for k in range((p - 1).bit_length()))
 
 
 # -- all-gather ---------------------------------------------------------------------------------------
@@ -45,13 +41,13 @@ class _Rotated:
 
 def _all_gather_cost(case: Case) -> Cost:
     p, rotated = case.ranks, _Rotated(case.chunks, case.rank)
-    sent = [rotated.end(min(d, p - d)) * case.itemsize for d in _distances(p)]
+    sent = [rotated.end(min(d, p - d)) * case.itemsize for d in distances(p)]
     return Cost(steps=len(sent), messages=len(sent), sent_bytes=sum(sent))
 
 
 def _all_gather_formula(case: Case) -> Formula:
     p, n = case.ranks, case.num_bytes
-    return all_send(case, Formula((p - 1).bit_length(), n * (p - 1) / p))
+    return by_rounds(case, ((shift(case, d), Formula(1, n * min(d, p - d) / p)) for d in distances(p)))
 
 
 @algorithm("all_gather", "bruck", cost=_all_gather_cost, formula=_all_gather_formula)
@@ -73,7 +69,7 @@ def bruck_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> None:
     rotated, own = _Rotated(chunks, r), chunks[r]
     y = scratch(x)
     y[: rotated.end(1)] = x[own]
-    for d in _distances(p):
+    for d in distances(p):
         m = min(d, p - d)
         comm.sendrecv(y[: rotated.end(m)], (r - d) % p, y[rotated.end(d) : rotated.end(d + m)], (r + d) % p)
     tail = len(x) - own.start
@@ -117,8 +113,9 @@ def _all_to_all_cost(case: Case, radix: int = 2) -> Cost:
 
 
 def _all_to_all_formula(case: Case, radix: int = 2) -> Formula:
-    rows = [each.rows for each in _rounds(case.ranks, radix)]
-    return all_send(case, Formula(len(rows), case.num_bytes * sum(rows) / case.ranks))
+    row_bytes = case.num_bytes / case.ranks
+    rounds = _rounds(case.ranks, radix)
+    return by_rounds(case, ((shift(case, each.hop), Formula(1, each.rows * row_bytes)) for each in rounds))
 
 
 @algorithm("all_to_all", "bruck", cost=_all_to_all_cost, formula=_all_to_all_formula)

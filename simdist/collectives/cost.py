@@ -1,15 +1,15 @@
 """Cost: exact counts of what a collective moves, and its running time by the papers."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from numbers import Real
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from simdist.arrays import Partition, partition
 from simdist.cluster import Cluster, Link, find_cluster
 from simdist.errors import ArgumentError, as_declared, require_least
 
-__all__ = ["Case", "Cost", "Formula", "OverNodes", "all_send", "chunk_each_step", "doubling", "in_turn", "over_nodes"]
+__all__ = ["Case", "Cost", "Formula", "Links", "chunk_each_step", "links_of", "repeated"]
 
 
 class Cost(NamedTuple):
@@ -49,6 +49,34 @@ class Cost(NamedTuple):
         return 2 * copies * self.sent_bytes + 3 * self.reduced_bytes
 
 
+class Links(NamedTuple):
+    """What a Formula has to know of a cluster.
+
+    Attributes:
+        link: the slowest that the ranks have to cross, or, between nodes, that of one network card.
+        reduced_bytes_per_s: 1 / gamma.
+        inside: the link of phases that stay inside nodes.
+        cards: how many network cards the senders of a node share; infinity if each has its own.
+        eager_bytes: up to what size messages do not wait for their receives.
+    """
+
+    link: Link
+    reduced_bytes_per_s: float
+    inside: Link
+    cards: float = inf
+    eager_bytes: float = 0
+
+
+def links_of(cluster: Cluster, several_nodes: bool, at_once: int = 1) -> Links:
+    """The links of ranks that are on several nodes or on one.
+
+    Args:
+        at_once: how many such groups of ranks share the network cards of a node.
+    """
+    link, cards = (cluster.between, cluster.nics_per_node / at_once) if several_nodes else (cluster.inside, inf)
+    return Links(link, cluster.device.reduced_bytes_per_s, cluster.inside, cards, cluster.eager_bytes)
+
+
 class Formula(NamedTuple):
     """The published running time of an algorithm: latencies * alpha + bytes * beta + reduced_bytes * gamma.
 
@@ -67,16 +95,21 @@ class Formula(NamedTuple):
 
     @property
     def senders(self) -> int:
-        """How many ranks of a node send to other nodes at once, and may have to share its network cards."""
+        """How many ranks of a node send to other nodes at once, and may have to share its network cards; 0 if none."""
         return 1
 
     def seconds(self, link: Link, reduced_bytes_per_s: float, inside: Link | None = None) -> float:
-        """The time with alpha and beta of this link and gamma = 1 / reduced_bytes_per_s.
+        """The time with alpha and beta of this link, which no two ranks share, and gamma = 1 / reduced_bytes_per_s.
 
         Args:
             inside: the link of phases that stay inside nodes, if the algorithm has any: see `OverNodes`.
         """
-        return self._at(link.latency_s, 1 / link.bytes_per_s, 1 / reduced_bytes_per_s)
+        return self.over_links(Links(link, reduced_bytes_per_s, inside or link))
+
+    def over_links(self, links: Links) -> float:
+        """The time in seconds with these."""
+        own = links.link.among(self.senders, links.cards) if self.senders else links.inside
+        return self._at(own.latency_s, 1 / own.bytes_per_s, 1 / links.reduced_bytes_per_s)
 
     @as_declared
     def at(self, alpha: float, beta: float, gamma: float = 0.0) -> float:
@@ -106,47 +139,18 @@ class Formula(NamedTuple):
 
     def over(self, cluster: Cluster, several_nodes: bool) -> float:
         """The same, for ranks that are on several nodes or on one."""
-        link = cluster.link_between(self.senders) if several_nodes else cluster.inside
-        return self.seconds(link, cluster.device.reduced_bytes_per_s, cluster.inside)
+        return self.over_links(links_of(cluster, several_nodes))
 
 
-class OverNodes(Formula):
-    """The Formula of an algorithm with phases inside nodes and between them, made by `over_nodes`; it counts both.
-
-    Attributes:
-        inside, between: the counts of the phases inside nodes, and of those between.
-    """
-
-    inside: Formula
-    between: Formula
-    _senders: int
-    _at_once: bool
-
-    @property
-    def senders(self) -> int:
-        """See Formula."""
-        return self._senders
-
-    def seconds(self, link: Link, reduced_bytes_per_s: float, inside: Link | None = None) -> float:
-        """See Formula."""
-        inside_s = self.inside.seconds(inside or link, reduced_bytes_per_s)
-        between_s = self.between.seconds(link, reduced_bytes_per_s)
-        return max(inside_s, between_s) if self._at_once else inside_s + between_s
+def repeated(times: int, each: Formula) -> Formula:
+    """The Formula of this many equal steps."""
+    return Formula(*(times * count for count in each))
 
 
 def chunk_each_step(case: "Case", reduces: bool = False) -> Formula:
     """The Formula of p-1 steps in each of which a rank passes on one chunk of p, and folds one if it `reduces`."""
     bytes = case.num_bytes * (case.ranks - 1) / case.ranks
     return Formula(case.ranks - 1, bytes, bytes if reduces else 0)
-
-
-Counts = TypeVar("Counts", Cost, Formula)
-
-
-def in_turn(*parts: Counts) -> Counts:
-    """The cost, or the formula, of several collectives one after the other; the phases of a formula take one link."""
-    kind = Formula if isinstance(parts[0], Formula) else Cost
-    return kind(*(sum(counts) for counts in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,50 +221,3 @@ class Case:
     def chunk_bytes(self, i: int) -> int:
         """The bytes of chunk i, counted round the ring of ranks: i may be any integer."""
         return self.chunks.size(i % self.ranks) * self.itemsize
-
-
-def over_nodes(
-    case: Case, inside: Formula, between: Formula, senders: int | None = None, at_once: bool = False
-) -> Formula:
-    """The Formula of phases inside nodes and of phases between them; on a single node, just their sum.
-
-    Args:
-        senders: how many ranks of a node take part in the phases between nodes; by default all.
-        at_once: whether both run at the same time, so that only the longer one counts.
-    """
-    both = in_turn(inside, between)
-    if case.on_one_node:
-        return both
-    found = OverNodes(*both)
-    found.inside, found.between = inside, between
-    found._senders = case.per_node if senders is None else senders
-    found._at_once = at_once
-    return found
-
-
-def all_send(case: Case, formula: Formula) -> Formula:
-    """The Formula of an algorithm in which all ranks send at once, each to partners on its own node and on others.
-
-    Of p - 1 partners p - k are on other nodes, so on average k (p-k) / (p-1) of a node's k ranks send there at once.
-    """
-    if case.on_one_node:
-        return formula
-    p, k = case.ranks, case.per_node
-    return over_nodes(case, Formula(0, 0), formula, senders=round(k * (p - k) / (p - 1)))
-
-
-def doubling(case: Case, each: Callable[[int], Formula], all_ranks: bool = False) -> Formula:
-    """The Formula of rounds between ranks 1, 2, 4, … apart, counted from the root: the sum of each(distance).
-
-    Where a node has k ranks, a power of two, and root is the first of its node, ranks less than k apart share a node.
-
-    Args:
-        all_ranks: whether all ranks send at once; if not, one of each node.
-    """
-    k = case.per_node
-    rounds = [each(1 << i) for i in range((case.ranks - 1).bit_length())]
-    near = k.bit_length() - 1 if k & (k - 1) == 0 and case.root % k == 0 else 0
-    if case.on_one_node or (all_ranks and not near):
-        return all_send(case, in_turn(Formula(0, 0), *rounds))
-    inside, between = (in_turn(Formula(0, 0), *part) for part in (rounds[:near], rounds[near:]))
-    return over_nodes(case, inside, between, senders=k if all_ranks else 1)

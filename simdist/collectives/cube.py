@@ -25,14 +25,18 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
+
+import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Cost
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.rounds import Leaving, busiest, by_rounds, distances
 from simdist.comm import Communicator
 
-__all__ = ["Block", "Cube", "Round", "double", "fold_guest", "from_guest", "halve", "to_guest"]
+__all__ = ["Block", "Cube", "Round", "double", "fold_guest", "from_guest", "halve", "over_rounds", "to_guest"]
 
 Block: TypeAlias = Callable[[int, int], slice]
 """block(i, j): the part of the array that places i … j-1 stand for."""
@@ -90,12 +94,12 @@ class Cube:
         start = self._seats.start
         return lambda i, j: slice(chunks[start(i)].start, chunks[start(j) - 1].stop)
 
-    def widest(self) -> int:
-        """The number of ranks in the widest run of each round, summed over rounds: p-1 where p is a power of two.
+    def widest(self, d: int) -> int:
+        """The number of ranks in the widest run of the round of distance d: d where p is a power of two.
 
         It is the first run, places 0 … d-1, and what it stands for is the longest message of the round.
         """
-        return sum(self._seats.start(1 << k) for k in range(self.size.bit_length() - 1))
+        return self._seats.start(d)
 
     # -- counting -------------------------------------------------------------------------------------
 
@@ -124,6 +128,32 @@ class Cube:
         if self.has_guest:
             return Cost(rounds.steps, rounds.messages + 1, rounds.sent_bytes + down, rounds.reduced_bytes + folded)
         return rounds
+
+
+def over_rounds(case: Case, each: Callable[[int], Formula], up: Formula, down: Formula) -> Formula:
+    """The Formula of the rounds, and where places seat two ranks of what goes between host and guest.
+
+    Args:
+        each: the Formula of one message of the round of distance d.
+        up, down: of a message from guest to host, and back.
+    """
+    q = 1 << case.ranks.bit_length() - 1
+    rounds = [(_meeting(case.ranks, case.per_node, d), each(d)) for d in distances(q)]
+    if q < case.ranks:
+        seated = _meeting(case.ranks, case.per_node, 0)
+        rounds = [(seated, up), *rounds, (seated, down)]
+    return by_rounds(case, rounds)
+
+
+@lru_cache(maxsize=4096)
+def _meeting(p: int, k: int, d: int) -> Leaving:
+    """What leaves the busiest node when hosts d places apart meet, or, if d is 0, hosts and their guests."""
+    q = 1 << p.bit_length() - 1
+    places = np.arange(q)
+    hosts = places + np.minimum(places, p - q)
+    if d:
+        return busiest(k, hosts, hosts[places ^ d])
+    return busiest(k, hosts[: p - q], hosts[: p - q] + 1)
 
 
 # -- talking ------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ those of the longest way.
 from dataclasses import replace
 
 from simdist.arrays import Array, Chunks, Reduction
-from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.grid import Phases, node_and_column
 from simdist.collectives.hierarchical import Leaders
+from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
 

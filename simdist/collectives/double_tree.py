@@ -6,6 +6,8 @@
 In a single binary tree half of the ranks are leaves, which only send or only receive. `two_trees` builds two, such that
 a leaf of one is an inner node of the other; so all ranks send and receive in nearly every step.
 
+On several nodes the formula is a rough one: each step takes the link between nodes, and no two ranks share a card.
+
 Source: Sanders, Speck, Träff 2009, Parallel Computing 35(12), 581-594.
 """
 

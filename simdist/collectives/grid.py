@@ -15,8 +15,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from simdist.arrays import Array, Reduction, partition
-from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.phases import in_turn, over_nodes, phase
 from simdist.collectives.registry import find
+from simdist.collectives.rounds import shift
 from simdist.comm import Communicator
 
 __all__ = ["Grid", "Phases", "node_and_column", "rows_and_columns"]
@@ -82,17 +84,23 @@ class Phases(NamedTuple):
         return phases._replace(steps=first.steps)  # chunk 0 is the longest
 
     def formula(self, case: Case, row_size: int) -> Formula:
-        """The sum of the three published times; rows stay inside nodes that consist of whole rows."""
-        whole = Case(row_size, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
+        """The sum of the three published times.
+
+        Rows stay inside nodes that consist of whole rows. Of other rows two may leave a node, by one card, unless they
+        consist of whole nodes. Columns leave as many times as rings of ranks that are a row apart.
+        """
+        k = case.per_node
+        alone = row_size % k == 0 or row_size == case.ranks
+        whole = Case(row_size, case.num_bytes, 0, 0, case.itemsize, k if alone else 0, case.one_memory)
         rows = in_turn(
             find("reduce_scatter", self.reduce_scatter).formula(whole),
             find("all_gather", self.all_gather).formula(whole),
         )
         columns = find("all_reduce", self.all_reduce).formula(_column(case, row_size, whole.chunk_bytes(0)))
-        if case.ranks_per_node % row_size == 0:
-            return over_nodes(case, rows, columns)
-        leaving = 1 if row_size % case.ranks_per_node == 0 else 2  # rows that leave a node; columns carry little
-        return over_nodes(case, Formula(0, 0), in_turn(rows, columns), senders=leaving)
+        across = shift(case, row_size).messages
+        if case.on_one_node or k % row_size == 0:
+            return over_nodes(case, rows, columns, senders=across)
+        return in_turn(rows if alone else phase(rows, 2, k), phase(columns, across))
 
 
 def _column(case: Case, row_size: int, num_bytes: int, rank: int = 0) -> Case:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array, Reduction
-from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.grid import Grid, Phases, node_and_column
+from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import algorithm, find
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, unknown_name

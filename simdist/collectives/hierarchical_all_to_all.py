@@ -10,9 +10,10 @@ import numpy as np
 
 from simdist.arrays import Array
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.grid import node_and_column
 from simdist.collectives.pairwise import pairwise_all_to_all
+from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import algorithm, find
 from simdist.comm import Communicator
 

@@ -22,8 +22,9 @@ from functools import partial
 
 from simdist.arrays import Array, Chunks, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.grid import node_and_column
+from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.ring import ring_all_gather, ring_reduce_scatter
 from simdist.comm import Communicator

@@ -11,7 +11,8 @@ import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, all_send, chunk_each_step
+from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
+from simdist.collectives.phases import all_send
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 

@@ -13,7 +13,8 @@ from itertools import zip_longest
 
 from simdist.arrays import Array, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, in_turn, over_nodes
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.ring import Ring
 from simdist.comm import Communicator

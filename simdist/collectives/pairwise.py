@@ -11,15 +11,17 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 
 from simdist.arrays import Array, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, all_send, chunk_each_step
+from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
+from simdist.collectives.rounds import shifts
 from simdist.comm import Communicator
 
 __all__ = ["linear_all_to_all", "pairwise_all_to_all", "pairwise_reduce_scatter"]
 
 
 def _formula(case: Case, reduces: bool = False) -> Formula:
-    return all_send(case, chunk_each_step(case, reduces))
+    chunk = case.num_bytes / case.ranks
+    return shifts(case, Formula(1, chunk, chunk if reduces else 0))
 
 
 # -- reduce-scatter -----------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ Comput. Appl. 19(1), 49-66.
 """
 
 from simdist.arrays import Array, Reduction, partition
-from simdist.collectives.cost import Case, Cost, Formula, doubling
-from simdist.collectives.cube import Cube, double, fold_guest, halve, to_guest
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cube import Cube, double, fold_guest, halve, over_rounds, to_guest
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
@@ -29,12 +29,8 @@ def _steps(cube: Cube) -> int:
 
 
 def _formula(case: Case) -> Formula:
-    cube, n = Cube(case.ranks, 0), case.num_bytes
-    q = cube.size
-    if cube.has_guest:
-        share = n * (q - 1) / q
-        return Formula(_steps(cube), 2 * share + 2 * n, share + n)
-    return doubling(case, lambda d: Formula(2, 2 * n * d / q, n * d / q), all_ranks=True)
+    q, n = Cube(case.ranks, 0).size, case.num_bytes
+    return over_rounds(case, lambda d: Formula(2, 2 * n * d / q, n * d / q), up=Formula(1, n, n), down=Formula(1, n))
 
 
 @algorithm("all_reduce", "rabenseifner", cost=_cost, formula=_formula)

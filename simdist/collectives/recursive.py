@@ -13,8 +13,8 @@ import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, doubling
-from simdist.collectives.cube import Cube, double, fold_guest, from_guest, halve, to_guest
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cube import Cube, double, fold_guest, from_guest, halve, over_rounds, to_guest
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
@@ -32,11 +32,12 @@ def _reduce_scatter_cost(case: Case) -> Cost:
 
 
 def _reduce_scatter_formula(case: Case) -> Formula:
-    cube, n = Cube(case.ranks, 0), case.num_bytes
-    if cube.has_guest:
-        halving = n * cube.widest() / case.ranks
-        return Formula(cube.steps, n + halving + n / case.ranks, n + halving)
-    return doubling(case, lambda d: Formula(1, n * d / case.ranks, n * d / case.ranks), all_ranks=True)
+    cube, n, chunk = Cube(case.ranks, 0), case.num_bytes, case.num_bytes / case.ranks
+
+    def halving(d: int) -> Formula:
+        return Formula(1, chunk * cube.widest(d), chunk * cube.widest(d))
+
+    return over_rounds(case, halving, up=Formula(1, n, n), down=Formula(1, chunk))
 
 
 @algorithm("reduce_scatter", "recursive_halving", cost=_reduce_scatter_cost, formula=_reduce_scatter_formula)
@@ -73,10 +74,8 @@ def _all_gather_cost(case: Case) -> Cost:
 
 
 def _all_gather_formula(case: Case) -> Formula:
-    cube, n = Cube(case.ranks, 0), case.num_bytes
-    if cube.has_guest:
-        return Formula(cube.steps, n / case.ranks + n * cube.widest() / case.ranks + n)
-    return doubling(case, lambda d: Formula(1, n * d / case.ranks), all_ranks=True)
+    cube, n, chunk = Cube(case.ranks, 0), case.num_bytes, case.num_bytes / case.ranks
+    return over_rounds(case, lambda d: Formula(1, chunk * cube.widest(d)), up=Formula(1, chunk), down=Formula(1, n))
 
 
 @algorithm("all_gather", "recursive_doubling", cost=_all_gather_cost, formula=_all_gather_formula)
@@ -111,10 +110,8 @@ def _all_reduce_cost(case: Case) -> Cost:
 
 
 def _all_reduce_formula(case: Case) -> Formula:
-    cube, n = Cube(case.ranks, 0), case.num_bytes
-    if cube.has_guest:
-        return Formula(cube.steps, cube.steps * n, (len(cube.distances) + 1) * n)
-    return doubling(case, lambda _: Formula(1, n, n), all_ranks=True)
+    n = case.num_bytes
+    return over_rounds(case, lambda _: Formula(1, n, n), up=Formula(1, n, n), down=Formula(1, n))
 
 
 @algorithm("all_reduce", "recursive_doubling", cost=_all_reduce_cost, formula=_all_reduce_formula)

@@ -8,8 +8,8 @@ from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from simdist.arrays import Array
-from simdist.cluster import Cluster, Link
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.cluster import Cluster
+from simdist.collectives.cost import Case, Cost, Formula, Links, links_of
 from simdist.collectives.names import OTHER_NAMES
 from simdist.comm.placement import Placement
 from simdist.errors import require_takes, unknown_name
@@ -256,11 +256,9 @@ def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = Fal
             if without:
                 name, least = _LONG.get((operation, ranks), ("", 0))
                 return Choice(without[0], known[name] if name and num_bytes >= least else without[0])
-    link = cluster.inside if nodes.num_nodes == 1 else cluster.between
-    ranks_per_node, rate = nodes.most, cluster.device.reduced_bytes_per_s
-    cards = inf if nodes.num_nodes == 1 else cluster.nics_per_node
-    in_memory = cluster.one_memory and ranks_per_node <= _MOST_IN_ONE_MEMORY and not by_messages
-    name = _fastest(operation, ranks, num_bytes, ranks_per_node, link, cards, cluster.inside, rate, in_memory)
+    in_memory = cluster.one_memory and nodes.most <= _MOST_IN_ONE_MEMORY and not by_messages
+    links = links_of(cluster, nodes.num_nodes > 1)
+    name = _fastest(operation, ranks, num_bytes, nodes.most, links, in_memory)
     return Choice(known[name], known[name])
 
 
@@ -284,17 +282,9 @@ def _fastest(
     ranks: int,
     num_bytes: int,
     ranks_per_node: int,
-    link: Link,
-    cards: float,
-    inside: Link,
-    rate: float,
+    links: Links,
     in_memory: bool,
 ) -> str:
     case = Case(ranks, num_bytes, ranks_per_node=ranks_per_node)
     candidates = [a for a in _ALGORITHMS[operation].values() if a.by_messages or in_memory]
-
-    def least(known: Algorithm) -> float:
-        formula = known.formula(case)
-        return formula.seconds(link.among(formula.senders, cards), rate, inside)
-
-    return min(candidates, key=least).name
+    return min(candidates, key=lambda known: known.formula(case).over_links(links)).name

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from simdist.arrays import Array, Chunks, Reduction, partition, slices
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step, in_turn
+from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
+from simdist.collectives.phases import in_turn
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError

@@ -11,7 +11,8 @@ long messages, after van de Geijn, and the reduce of long messages, after Rabens
 """
 
 from simdist.arrays import Array, Reduction, partition
-from simdist.collectives.cost import Case, Cost, Formula, in_turn
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.phases import in_turn
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.tree import binomial_gather, binomial_scatter
 from simdist.comm import Communicator

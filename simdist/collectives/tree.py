@@ -18,16 +18,24 @@ Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19
 spanning trees in Chan, Heimlich, Purkayastha, van de Geijn 2007, Concurrency Comput. 19(13), 1749-1783.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.binomial import Binomial
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, doubling, in_turn
+from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.phases import in_turn
 from simdist.collectives.registry import algorithm
+from simdist.collectives.rounds import by_rounds, distances, tree
 from simdist.comm import Communicator
 
 __all__ = ["binomial_broadcast", "binomial_gather", "binomial_reduce", "binomial_scatter", "tree_all_reduce"]
+
+
+def _rounds(case: Case, each: Callable[[int], Formula]) -> Formula:
+    """The Formula of the tree's rounds, given that of one message of each distance."""
+    return by_rounds(case, ((tree(case, d), each(d)) for d in distances(case.ranks)))
 
 
 # -- broadcast ----------------------------------------------------------------------------------------
@@ -39,7 +47,7 @@ def _broadcast_cost(case: Case) -> Cost:
 
 
 def _broadcast_formula(case: Case) -> Formula:
-    return doubling(case, lambda _: Formula(1, case.num_bytes))
+    return _rounds(case, lambda _: Formula(1, case.num_bytes))
 
 
 @algorithm("broadcast", "binomial", cost=_broadcast_cost, formula=_broadcast_formula)
@@ -70,7 +78,7 @@ def _reduce_cost(case: Case) -> Cost:
 
 
 def _reduce_formula(case: Case) -> Formula:
-    return doubling(case, lambda _: Formula(1, case.num_bytes, case.num_bytes))
+    return _rounds(case, lambda _: Formula(1, case.num_bytes, case.num_bytes))
 
 
 @algorithm("reduce", "binomial", cost=_reduce_cost, formula=_reduce_formula)
@@ -111,7 +119,7 @@ def _block_bytes(case: Case, tree: Binomial) -> int:
 
 def _share_formula(case: Case) -> Formula:
     p = case.ranks
-    return doubling(case, lambda d: Formula(1, case.num_bytes * min(d, p - d) / p))
+    return _rounds(case, lambda d: Formula(1, case.num_bytes * min(d, p - d) / p))
 
 
 @algorithm("scatter", "binomial", cost=_scatter_cost, formula=_share_formula)
@@ -194,7 +202,7 @@ def _all_reduce_cost(case: Case) -> Cost:
 
 def _all_reduce_formula(case: Case) -> Formula:
     n = case.num_bytes
-    return doubling(replace(case, root=0), lambda _: Formula(2, 2 * n, n))  # a round up and a round down
+    return _rounds(replace(case, root=0), lambda _: Formula(2, 2 * n, n))  # a round up and a round down
 
 
 @algorithm("all_reduce", "tree", cost=_all_reduce_cost, formula=_all_reduce_formula)

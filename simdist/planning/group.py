@@ -8,6 +8,7 @@ from itertools import product
 
 from simdist.cluster import Cluster, Link
 from simdist.collectives import Case
+from simdist.collectives.cost import links_of
 from simdist.collectives.registry import choose
 from simdist.comm.placement import Placement
 
@@ -71,11 +72,7 @@ class Group:
     @cached_property
     def link(self) -> Link:
         """The slowest link between them, if one rank of each node sends to the next node, as in a ring."""
-        return self._between(1) if self.nodes.num_nodes > 1 else self.cluster.inside
-
-    def _between(self, senders: int) -> Link:
-        """Their share of the link between nodes, if this many ranks of each group of a node send at once."""
-        return self.cluster.link_between(senders * self.at_once)
+        return self.cluster.link_between(self.at_once) if self.nodes.num_nodes > 1 else self.cluster.inside
 
     def case(self, num_bytes: int) -> Case:
         """A collective of theirs on an array of this size."""
@@ -91,5 +88,4 @@ class Group:
         if len(self.ranks) == 1:
             return 0.0
         formula = choose(operation, self, num_bytes).shared.formula(self.case(num_bytes))
-        link = self._between(formula.senders) if self.nodes.num_nodes > 1 else self.link
-        return formula.seconds(link, self.cluster.device.reduced_bytes_per_s, self.cluster.inside)
+        return formula.over_links(links_of(self.cluster, self.nodes.num_nodes > 1, self.at_once))

@@ -105,4 +105,4 @@ def test_rows_over_several_nodes_take_the_slow_link():
     slow, fast = (
         find("all_reduce", "torus").formula(Case(16, 1 << 20, ranks_per_node=4), rows=rows) for rows in (2, 4)
     )
-    assert slow.on(cluster, 16) == slow.seconds(cluster.between, 200e9) > fast.on(cluster, 16)
+    assert slow.on(cluster, 16) >= slow.seconds(cluster.between, 200e9) > fast.on(cluster, 16)

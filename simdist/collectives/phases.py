@@ -1,0 +1,109 @@
+"""Phases: formulas of what crosses different links, inside nodes and between them."""
+
+from collections.abc import Sequence
+from math import ceil, inf
+from typing import TypeVar
+
+from simdist.collectives.cost import Case, Cost, Formula, Links
+
+__all__ = ["OverNodes", "Phase", "all_send", "in_turn", "longest", "over_nodes", "phase"]
+
+
+class Phase(Formula):
+    """A Formula of messages whose way is known: inside nodes, or from several ranks of a node at once to others."""
+
+    _senders: int
+    _places: int
+
+    @property
+    def senders(self) -> int:
+        """See Formula."""
+        return self._senders
+
+    def over_links(self, links: Links) -> float:
+        """See Formula. Places share a card that are as many apart as there are cards, or a multiple of it."""
+        if self._senders:
+            most = min(ceil(self._senders / min(1, links.cards)), ceil(self._places / links.cards))
+            links = links._replace(link=links.link.among(most, 1), cards=inf)
+        return super().over_links(links)
+
+
+def phase(counts: Formula, senders: int, places: int = 0) -> Phase:
+    """These counts as a phase in which ranks of a node send to other nodes at once.
+
+    Args:
+        senders: how many do, at most; 0 if all messages stay inside nodes.
+        places: how many places of the node they are spread over; by default they sit side by side.
+    """
+    found = Phase(*counts)
+    found._senders, found._places = senders, places or senders
+    return found
+
+
+class OverNodes(Formula):
+    """The Formula of several phases, made by `over_nodes`, `in_turn` or `longest`: its counts are of all together, and
+    its time on several nodes is that of each phase over its own link, one after the other or all at once.
+    """
+
+    _phases: Sequence[Formula]
+    _at_once: bool
+
+    @property
+    def senders(self) -> int:
+        """See Formula."""
+        return max(each.senders for each in self._phases)
+
+    def over_links(self, links: Links) -> float:
+        """See Formula."""
+        times = (each.over_links(links) for each in self._phases)
+        return max(times) if self._at_once else sum(times)
+
+
+def longest(counts: Formula, *phases: Formula) -> Formula:
+    """The Formula of phases that run at once: it has these counts, and takes as long as the longest of the phases."""
+    found = OverNodes(*counts)
+    found._phases, found._at_once = phases, True
+    return found
+
+
+Counts = TypeVar("Counts", Cost, Formula)
+
+
+def in_turn(*parts: Counts) -> Counts:
+    """The cost, or the formula, of several collectives one after the other; of a formula each keeps its own links."""
+    counts = [sum(counts) for counts in zip(*parts, strict=True)]
+    if isinstance(parts[0], Cost):
+        return Cost(*counts)
+    if all(type(part) is Formula for part in parts):
+        return Formula(*counts)
+    found = OverNodes(*counts)
+    found._phases, found._at_once = parts, False
+    return found
+
+
+def over_nodes(
+    case: Case, inside: Formula, between: Formula, senders: int | None = None, at_once: bool = False
+) -> Formula:
+    """The Formula of phases inside nodes and of phases between them; on a single node, just their sum.
+
+    Args:
+        senders: how many ranks of a node take part in the phases between nodes; by default all.
+        at_once: whether both run at the same time, so that only the longer one counts.
+    """
+    both = in_turn(inside, between)
+    if case.on_one_node:
+        return both
+    phases = phase(inside, 0), phase(between, case.per_node if senders is None else senders)
+    return longest(both, *phases) if at_once else in_turn(*phases)
+
+
+def all_send(case: Case, formula: Formula) -> Formula:
+    """The Formula of an algorithm in which all ranks send at once, each to partners on its own node and on others.
+
+    Of p - 1 partners p - k are on other nodes, so on average k (p-k) / (p-1) of a node's k ranks send there at once.
+    Where it is known who sends to whom in each round, `rounds` counts them.
+    """
+    if case.on_one_node:
+        return formula
+    p, k = case.ranks, case.per_node
+    return over_nodes(case, Formula(0, 0), formula, senders=round(k * (p - k) / (p - 1)))

@@ -1,0 +1,92 @@
+"""Rounds: what each round of a collective crosses on several nodes, counted from who sends to whom.
+
+    p   ranks            k   ranks on a node         d   the distance of a round
+
+    shift      every rank sends to the one d after it, round the ring
+    tree       place 0 meets d, 2d meets 3d, 4d meets 5d, …       in a binomial tree, places counted from the root
+
+In a round in which no message leaves a node, messages take the link inside. In any other they take the one between, and
+those that leave, or enter, the busiest node share its cards. All ranks are taken to end a round together. This is an
+upper bound where they do not: in a tree, whose ranks have different rounds, and for short messages, which do not wait
+until their receivers are ready. Where several share a card at both ends, it may be a fifth too low, since one that
+waits for the second card keeps others from the first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simdist.collectives.cost import Case, Formula, repeated
+from simdist.collectives.phases import in_turn, phase
+
+__all__ = ["Leaving", "busiest", "by_rounds", "distances", "shift", "shifts", "tree"]
+
+
+def distances(p: int) -> list[int]:
+    """1, 2, 4, … below p."""
+    return [1 << i for i in range((p - 1).bit_length())]
+
+
+class Leaving(NamedTuple):
+    """What leaves, or enters, the busiest node in a round: how many messages, and over how many places of the node they
+    are spread.
+    """
+
+    messages: int
+    places: int
+
+
+def by_rounds(case: Case, rounds: Iterable[tuple[Leaving, Formula]]) -> Formula:
+    """The Formula of rounds in turn, given for each what leaves a node, and the Formula of one message."""
+    parts = (each if case.on_one_node else phase(each, *leaving) for leaving, each in rounds)
+    return in_turn(Formula(0, 0), *parts)
+
+
+def busiest(k: int, src: Any, dst: Any) -> Leaving:
+    """What leaves the busiest node of k ranks when the ranks src, an array, send to dst."""
+    away = src // k != dst // k
+    if not away.any():
+        return Leaving(0, 0)
+    return Leaving(*map(max, zip(_at_nodes(k, src[away]), _at_nodes(k, dst[away]), strict=True)))
+
+
+def _at_nodes(k: int, ranks: Any) -> Leaving:
+    """The most of these ranks that a node has, and over how many places they are spread at most."""
+    node, place = np.divmod(ranks, k)
+    first, end = np.full(node.max() + 1, k), np.zeros(node.max() + 1, int)
+    np.minimum.at(first, node, place)
+    np.maximum.at(end, node, place + 1)
+    return Leaving(int(np.bincount(node).max()), int((end - first).max()))
+
+
+def tree(case: Case, d: int) -> Leaving:
+    """Of a round of a binomial tree."""
+    return _tree(case.ranks, case.per_node, case.root, d)
+
+
+@lru_cache(maxsize=4096)
+def _tree(p: int, k: int, root: int, d: int) -> Leaving:
+    places = np.arange(0, p - d, 2 * d)
+    return busiest(k, (places + root) % p, (places + d + root) % p)
+
+
+def shift(case: Case, d: int) -> Leaving:
+    """Of a shift: of a full node the last d ranks send to others, if d is less than k; but its first k - (p-d) reach
+    its last ones, round the ring.
+    """
+    p, k = case.ranks, case.per_node
+    messages = k - max(0, k - d) - max(0, k - (p - d))
+    return Leaving(messages, messages)
+
+
+def shifts(case: Case, each: Formula) -> Formula:
+    """The Formula of shifts by 1, 2, … p-1. From k to p-k on all ranks of a full node send to others."""
+    p, k = case.ranks, case.per_node
+    if case.on_one_node:
+        return repeated(p - 1, each)
+    rounds = Counter(shift(case, d) for d in (*range(1, k), *range(max(k, p - k + 1), p)))
+    rounds[Leaving(k, k)] += max(0, p - 2 * k + 1)
+    return by_rounds(case, ((leaving, repeated(times, each)) for leaving, times in rounds.items()))
