@@ -14,7 +14,7 @@ from itertools import zip_longest
 from simdist.arrays import Array, Reduction, partition
 from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.phases import in_turn, over_nodes
+from simdist.collectives.phases import in_turn, longest, phase
 from simdist.collectives.registry import algorithm, find
 from simdist.collectives.ring import Ring
 from simdist.comm import Communicator
@@ -79,10 +79,11 @@ def _formula(case: Case) -> Formula:
     p, n, k = case.ranks, case.num_bytes, case.per_node
     if case.on_one_node:
         return find("all_reduce", "ring").formula(case)
-    most = -(-k // (p % k or k))  # rings that share a card on the node with the fewest ranks
-    share = 2 * n * (p - 1) / p
-    between = Formula(2 * (p - 1), most * share / k, share / 2)
-    return over_nodes(case, Formula(0, share * (k - 1) / k), between, at_once=True)
+    r = p % k or k  # ranks on the last node
+    steps, share = 2 * (p - 1), 2 * n * (p - 1) / p
+    inside, full = Formula(0, share * (k - 1) / k), Formula(steps, share / k, share / 2)
+    last = Formula(steps, -(-k // r) * share / k, share / 2)
+    return longest(in_turn(inside, full), phase(inside, 0), phase(full, k), phase(last, r))
 
 
 @algorithm("all_reduce", "multi_ring", cost=_cost, formula=_formula)
@@ -101,6 +102,8 @@ def multi_ring_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
     cards are busy all the time, and so are the links inside. NCCL's channels are rings laid out like this.
 
     Cost per rank: 2k(p-1) messages, k a step; 2n(p-1)/p bytes sent, of which 1/k to another node; n(p-1)/p reduced.
-    The formula takes the slower of the two. On one node it is the plain ring.
+    The formula takes the slower of the two: links inside, or a card of a full node, or one of a last node with r < k
+    ranks, each of which up to ceil(k/r) rings leave. It is an upper bound for short messages, which do not wait for
+    their receivers, so that one ring may be ahead of another. On one node it is the plain ring.
     """
     all_reduce_round(x, comm, op, _orders(list(comm.nodes.members.values())))

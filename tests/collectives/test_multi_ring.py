@@ -59,3 +59,14 @@ def test_several_rings_share_a_card_of_a_node_with_fewer_ranks(ranks):
     took_s = seconds("all_reduce", "multi_ring", ranks, num_bytes, cluster=cluster)
     own = formula("all_reduce", "multi_ring", ranks=ranks, num_bytes=num_bytes, ranks_per_node=8)
     assert took_s <= own.on(cluster, ranks) < 1.2 * took_s
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "ranks"), [("v100", 8, 9), ("v100", 8, 33), ("this-machine", 4, 5), ("h100", 5, 8)]
+)
+def test_rings_that_share_a_card_are_counted_once(name, k, ranks):
+    """Those of a full node shared its cards with those of the smallest: up to four times too long."""
+    cluster, num_bytes = preset(name).with_(devices_per_node=k), 48_000_000
+    took_s = seconds("all_reduce", "multi_ring", ranks, num_bytes, cluster=cluster)
+    own = formula("all_reduce", "multi_ring", ranks=ranks, num_bytes=num_bytes, ranks_per_node=k)
+    assert took_s < own.on(cluster, ranks) < 1.2 * took_s
