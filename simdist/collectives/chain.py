@@ -11,7 +11,8 @@ the pipeline.
 """
 
 from simdist.arrays import Array
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, repeated
+from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import algorithm
 from simdist.collectives.segments import SEGMENT_BYTES, segments
 from simdist.comm import Communicator
@@ -33,7 +34,12 @@ def _cost(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Cost:
 
 def _formula(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Formula:
     s, steps = _segments_and_steps(case, segment_bytes)
-    return Formula(steps, steps * case.num_bytes / s)
+    each = Formula(1, case.num_bytes / s)
+    if case.on_one_node:
+        return repeated(steps, each)
+    far = -(-case.ranks // case.per_node) - (case.root % case.per_node == 0)  # if root is first, its node is not last
+    between = in_turn(repeated(far, each), Formula(0, (s - 1) * each.bytes))
+    return over_nodes(case, repeated(case.ranks - 1 - far, each), between, senders=1)
 
 
 @algorithm("broadcast", "chain", cost=_cost, formula=_formula)
@@ -51,8 +57,10 @@ def chain_broadcast(x: Array, comm: Communicator, root: int, segment_bytes: int 
         segment_bytes: how long a segment may be; sqrt(n alpha / ((p - 2) beta)) is best. The default is the
             same for all links, so that all ranks and the cost agree without a measurement.
 
-    Cost per rank: s messages, n bytes; the last rank of the line sends none. The formula pays a
-    latency for each step, by Hockney's model; where segments follow each other on the wire, the broadcast takes less.
+    Cost per rank: s messages, n bytes; the last rank of the line sends none. On one node the formula is the paper's,
+    which pays a latency for each step, by Hockney's model; where segments follow each other on the wire, the broadcast
+    takes less. On several nodes it is the time of the first segment over all hops, and of the others on the wire
+    between two nodes.
     """
     before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     parts = segments(len(x), x.dtype.itemsize, segment_bytes)

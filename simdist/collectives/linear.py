@@ -5,15 +5,19 @@
 
 The plainest way, against which the others are measured. What the root sends or receives grows with p, and
 all others wait for it.
+
+Formulas are those of one message at a time, each with its latency, as of a root that waits until a message has arrived.
+For short arrays they are upper bounds: where messages are in flight together, all take about one latency.
 """
 
 import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
-from simdist.collectives.phases import all_send
+from simdist.collectives.cost import Case, Cost, Formula, repeated
+from simdist.collectives.phases import over_nodes
 from simdist.collectives.registry import algorithm
+from simdist.collectives.rounds import shifts
 from simdist.comm import Communicator
 
 __all__ = ["linear_broadcast", "linear_gather", "linear_reduce", "linear_scatter", "naive_all_reduce"]
@@ -22,6 +26,13 @@ __all__ = ["linear_broadcast", "linear_gather", "linear_reduce", "linear_scatter
 def _others(comm: Communicator) -> list[int]:
     """All ranks but this one, in order."""
     return [rank for rank in range(comm.size) if rank != comm.rank]
+
+
+def _one_by_one(case: Case, each: Formula) -> Formula:
+    """The Formula of root's messages to or from all others, first those on its node."""
+    p, k = case.ranks, case.per_node
+    near = min(k, p - case.root // k * k) - 1
+    return over_nodes(case, repeated(near, each), repeated(p - 1 - near, each), senders=1)
 
 
 # -- broadcast ----------------------------------------------------------------------------------------
@@ -33,8 +44,7 @@ def _broadcast_cost(case: Case) -> Cost:
 
 
 def _broadcast_formula(case: Case) -> Formula:
-    steps = case.ranks - 1
-    return Formula(steps, steps * case.num_bytes)
+    return _one_by_one(case, Formula(1, case.num_bytes))
 
 
 @algorithm("broadcast", "linear", cost=_broadcast_cost, formula=_broadcast_formula)
@@ -64,8 +74,7 @@ def _reduce_cost(case: Case) -> Cost:
 
 
 def _reduce_formula(case: Case) -> Formula:
-    steps = case.ranks - 1
-    return Formula(steps, steps * case.num_bytes, steps * case.num_bytes)
+    return _one_by_one(case, Formula(1, case.num_bytes, case.num_bytes))
 
 
 @algorithm("reduce", "linear", cost=_reduce_cost, formula=_reduce_formula)
@@ -88,6 +97,10 @@ def linear_reduce(x: Array, comm: Communicator, op: Reduction, root: int) -> Non
         op(x, y)
 
 
+def _share_formula(case: Case) -> Formula:
+    return _one_by_one(case, Formula(1, case.num_bytes / case.ranks))
+
+
 # -- scatter ------------------------------------------------------------------------------------------
 
 
@@ -98,7 +111,7 @@ def _scatter_cost(case: Case) -> Cost:
     return Cost(steps, steps, case.num_bytes - case.chunk_bytes(case.root))
 
 
-@algorithm("scatter", "linear", cost=_scatter_cost, formula=chunk_each_step)
+@algorithm("scatter", "linear", cost=_scatter_cost, formula=_share_formula)
 def linear_scatter(x: Array, comm: Communicator, chunks: Chunks, root: int) -> Array:
     """Give each rank its chunk of root's x: root sends each its own.
 
@@ -128,7 +141,7 @@ def _gather_cost(case: Case) -> Cost:
     return Cost(steps, 0, 0) if case.rank == case.root else Cost(steps, 1, case.chunk_bytes(case.rank))
 
 
-@algorithm("gather", "linear", cost=_gather_cost, formula=chunk_each_step)
+@algorithm("gather", "linear", cost=_gather_cost, formula=_share_formula)
 def linear_gather(shard: Array, comm: Communicator, chunks: Chunks, root: int) -> Array | None:
     """Join the shards of all ranks on root, which receives each where it belongs.
 
@@ -159,7 +172,7 @@ def _naive_cost(case: Case) -> Cost:
 
 
 def _naive_formula(case: Case) -> Formula:
-    return all_send(case, _reduce_formula(case))
+    return shifts(case, Formula(1, case.num_bytes, case.num_bytes))
 
 
 @algorithm("all_reduce", "naive", cost=_naive_cost, formula=_naive_formula)
