@@ -9,9 +9,10 @@ A ring that goes one way uses every link in one direction only; this one uses bo
 from collections.abc import Sequence
 
 from simdist.arrays import Array, Reduction
-from simdist.collectives.cost import Case, Cost, Formula
+from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
 from simdist.collectives.multi_ring import all_reduce_round, rings_cost
-from simdist.collectives.registry import algorithm, find
+from simdist.collectives.phases import in_turn
+from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
 __all__ = ["bidirectional_ring_all_reduce"]
@@ -26,8 +27,8 @@ def _cost(case: Case, order: Sequence[int] | None = None) -> Cost:
     return rings_cost(case, _ways(case.ranks, order))
 
 
-def _formula(case: Case, order: Sequence[int] | None = None) -> Formula:
-    return find("all_reduce", "ring").formula(case, order=order)
+def _formula(case: Case, **_: object) -> Formula:
+    return in_turn(chunk_each_step(case, reduces=True), chunk_each_step(case))
 
 
 @algorithm("all_reduce", "bidirectional_ring", cost=_cost, formula=_formula)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from anatomy import RANKS, dissect, hold, predicted, rounds, seconds
 
+from simdist.cluster import preset
+from simdist.collectives import formula
 from simdist.collectives.ring import Ring
 from simdist.errors import ArgumentError
 
@@ -67,3 +69,16 @@ def test_takes_as_long_as_the_formula_says(operation, p, num_bytes):
 def test_published_figures(p, num_bytes, ms):
     for found_s in (seconds("all_reduce", "ring", p, num_bytes), predicted("all_reduce", "ring", p, num_bytes)):
         assert found_s * 1e3 == pytest.approx(ms, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("machine", "k", "p"), [("v100", 8, 9), ("v100", 8, 32), ("a100", 3, 8), ("this-machine", 4, 10)]
+)
+@pytest.mark.parametrize("num_bytes", [64, 65_536, 1_500_000, 48_000_000])
+@pytest.mark.parametrize("operation", ["reduce_scatter", "all_gather", "all_reduce"])
+def test_over_nodes_short_chunks_do_not_wait_for_the_slowest_step(operation, num_bytes, machine, k, p):
+    """Each step was taken to be one between nodes: up to three times too long for chunks that leave at once."""
+    cluster = preset(machine).with_(devices_per_node=k)
+    found_s = seconds(operation, "ring", p, num_bytes, cluster=cluster)
+    told = formula(operation, "ring", ranks=p, num_bytes=num_bytes, ranks_per_node=k)
+    assert told.on(cluster, p) == pytest.approx(found_s, rel=0.03)
