@@ -96,12 +96,15 @@ def _end_on_signals() -> None:
 
 
 def _say(verb: str, what: str) -> None:
-    """Print an error, after the verb and, under mpirun, the rank; a node's ranks print what is the same once."""
+    """Print an error, after the verb and, under mpirun, the rank, unless the error names the rank that it is of; a
+    node's ranks print what is the same once.
+    """
     who = place()
     if who is None:
         sys.stderr.write(f"{verb}{what}\n")
     else:
-        guard().tell(what, f"{verb}, rank {who[0]}{what}")
+        named = re.search(r"\brank \d", what)
+        guard().tell(what, f"{verb}{what}" if named else f"{verb}, rank {who[0]}{what}")
 
 
 def _open_streams() -> None:

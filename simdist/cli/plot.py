@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "subject",
         nargs="+",
         metavar="WHAT",
-        help="a file written by Trace.save, or the word collective, schedule, shards or runs",
+        help="a trace's file, or a run's folder with one, or the word collective, schedule, shards or runs",
     )
     parser.add_argument(
         "-o", "--out", type=Path, metavar="FILE", help="named .png, .svg or .pdf, or .html (default: after WHAT)"
@@ -115,7 +115,7 @@ def _page(args: argparse.Namespace) -> None:
     """Write a recorded run as a page."""
     if len(args.subject) > 1 or args.kind != "timeline":
         raise ArgumentError(f"--html shows the timeline of a trace, not {' '.join(args.subject)} with {args.kind}")
-    source = Path(args.subject[0])
+    source = _source(args)
     out = args.out or source.parent / f"{source.resolve().stem or 'trace'}.html"
     if out.suffix.lower() != ".html":
         raise ArgumentError(f"cannot write {out}: with --html its name must end in .html")
@@ -124,9 +124,15 @@ def _page(args: argparse.Namespace) -> None:
     print(f"written: {out}")
 
 
+def _source(args: argparse.Namespace) -> Path:
+    """The file of a trace: the subject, or that in it if it is a run's folder."""
+    source = Path(args.subject[0])
+    return source / "trace.json" if source.is_dir() else source
+
+
 def _trace(args: argparse.Namespace) -> None:
     """Draw a recorded run."""
-    source = Path(args.subject[0])
+    source = _source(args)
     out = out_of(args, source.parent / f"{source.stem}-{args.kind}.png")
     write(_of_trace(Trace.load(source), args), out)
 

@@ -7,6 +7,7 @@ import numpy as np
 
 import simdist as sd
 from simdist.comm import Communicator, Mesh
+from simdist.errors import require_least
 from simdist.nn import Shape, gpt
 from simdist.parallel import Recipe
 from simdist.parallel.pipeline import (
@@ -47,7 +48,11 @@ def main(comm: Communicator, micro_batches: int = 4, rest_s: float = 0.02) -> li
     Its layers take almost no time, so each rank sleeps for rest_s in every action, TF = TB = TW, as if an
     accelerator were computing. Returns on rank 0 for each schedule the share of the time that ranks were idle, as
     measured and as simulated.
+
+    Raises:
+        ArgumentError: there is one rank, which is never idle.
     """
+    require_least("ranks", comm.size, 2)
     times = Times(rest_s, rest_s, rest_s)
     mesh = Mesh(comm, pp=comm.size)
     text = np.random.default_rng(0).integers(256, size=(micro_batches, 9), dtype=np.uint8)

@@ -67,7 +67,7 @@ class Config:
 
     model: str = option("model", "mlp", "the model; or its sizes by name or config.json", models, files=HUGGING_FACE)
     context_bytes: int = option(
-        "model", Per("model", mlp=16, gpt=128), "tokens (bytes) in a window", least=1, alias="context"
+        "model", Per("model", mlp=16, gpt=128), "tokens (bytes) in a window, or sequence", least=1, alias="context"
     )
     embedding_width: int = option("model", Per("model", mlp=32), "size of a token's embedding", least=1)
     hidden_width: int = option("model", Per("model", mlp=256), "units of a hidden layer", least=1)

@@ -154,7 +154,9 @@ def newest_run(root: str | Path = "runs") -> Path:
     paths = Path(root).glob(f"*/{CHECKPOINTS}/step-*")
     found = [path for path in paths if path.is_dir() and path.suffix != ".tmp"]  # which a crash may leave
     if not found:
-        raise CheckpointError(f"no run under {root} has a checkpoint")
+        raise CheckpointError(
+            f"no run under {root} has a checkpoint: checkpoint_every writes them; resume any other run by its folder"
+        )
     return max(found, key=lambda path: path.stat().st_mtime).parent.parent
 
 

@@ -98,6 +98,15 @@ def test_pages_that_cannot_be_written(words, fault, trace, monkeypatch):
     assert list(trace.parent.iterdir()) == [trace]
 
 
+def test_a_folder_stands_for_the_trace_in_it(trace, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    trace.rename(folder / "trace.json")
+    for options, drawn in (((), "trace-timeline.png"), (("--html",), "trace.html")):
+        assert command(str(folder), *options) == 0
+        assert (folder / drawn).exists()
+
+
 def test_a_collective(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command("collective", "all_reduce", "ring", "--ranks", 3) == 0
@@ -110,8 +119,8 @@ def test_a_collective(tmp_path, monkeypatch):
     ("words", "error", "fault"),
     [
         (["nowhere.json"], DataError, "cannot read the trace nowhere.json"),
-        (["."], DataError, r"cannot read the trace \.: Is a directory"),
-        ([".", "--html"], DataError, r"cannot read the trace \.: Is a directory"),
+        (["."], DataError, "cannot read the trace trace.json: No such file"),
+        ([".", "--html"], DataError, "cannot read the trace trace.json: No such file"),
         (["one.json", "two.json"], UnknownNameError, "unknown subject 'one.json'"),
         (["collective", "all_reduce"], ArgumentError, "takes an operation and an algorithm"),
         (["collective", "all_reduce", "rng"], UnknownNameError, "did you mean 'ring'"),
@@ -230,7 +239,7 @@ def test_a_schedule_as_text_and_from_text(tmp_path, monkeypatch, capsys):
         assert out.count("the longest rank's own span        3.0000     3.0000") == 1
         assert out.count("the longest rank's own span        3.0000          -") == 1
         assert "mine.txt: 9; idle" in (tmp_path / "two.svg").read_text()
-        with pytest.raises(ArgumentError, match=r"mine.txt is a schedule of 2 ranks and 2 .* needs 4 and 2"):
+        with pytest.raises(ArgumentError, match=r"mine.txt is a schedule of 2 ranks and 2 .*; 4 stages and 2 "):
             command("schedule", *words, "--stages", 4)
     command("schedule", "mine.txt")
     assert is_png(tmp_path / "mine-2-2.png")

@@ -11,7 +11,7 @@ from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
 from simdist.registry import Registry
-from simdist.words import meant
+from simdist.words import counted, meant
 
 __all__ = ["FILES", "OTHER_NAMES", "close", "first_name", "maker", "named", "options", "schedule", "schedules"]
 
@@ -144,7 +144,8 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
         raise wrong_return(f"what makes {name}", made, "a Schedule")
     if (made.num_ranks, made.num_micro_batches) != (stages, micro_batches):
         raise ArgumentError(
-            f"{name} is a schedule of {made.num_ranks} ranks and {made.num_micro_batches} micro-batches; "
-            f"needs {stages} and {micro_batches}, or stages={made.num_ranks} and micro_batches={made.num_micro_batches}"
+            f"{name} is a schedule of {counted(made.num_ranks, 'rank')} and "
+            f"{counted(made.num_micro_batches, 'micro-batch')}; "
+            f"{counted(stages, 'stage')} and {counted(micro_batches, 'micro-batch')} are asked for"
         )
     return made

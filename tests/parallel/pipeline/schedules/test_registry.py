@@ -89,11 +89,14 @@ def test_what_makes_one_has_to_return_one(monkeypatch):
         schedule("mine", stages=2, micro_batches=1)
 
 
-@pytest.mark.parametrize(("ranks", "num"), [(1, 4), (2, 3), (3, 4)])
-def test_it_has_to_be_for_what_was_asked_for(ranks, num, monkeypatch):
+@pytest.mark.parametrize(
+    ("ranks", "num", "of"),
+    [(1, 4, "1 rank and 4 micro-batches"), (2, 3, "2 ranks and 3 micro-batches"), (3, 1, "3 ranks and 1 micro-batch")],
+)
+def test_it_has_to_be_for_what_was_asked_for(ranks, num, of, monkeypatch):
     made = schedule("gpipe", stages=ranks, micro_batches=num)
     monkeypatch.setitem(registry._MAKERS, "mine", lambda stages, micro_batches: made)
-    fault = f"mine is a schedule of {ranks} ranks and {num} micro-batches; needs 2 and 4, or stages={ranks} and "
+    fault = f"mine is a schedule of {of}; 2 stages and 4 micro-batches are asked for"
     with pytest.raises(ArgumentError, match=fault):
         schedule("mine", stages=2, micro_batches=4)
 
