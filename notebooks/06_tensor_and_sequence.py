@@ -104,8 +104,9 @@ def places(comm):
 shards(sd.run(places, ranks=4).results)
 
 # %% [markdown]
-# Here nearly everything large is split. Grey parameters are replicated on all ranks: norms, the biases of the
-# row-parallel layers, the position embedding.
+# Nearly everything large is split: `qkv` (queries, keys, values) and `hidden` (the MLP's $A$) by columns, `attended`
+# (the projection after attention) and `thought` ($B$) by rows, the embedding of tokens along the vocabulary. Grey
+# parameters are replicated on all ranks: norms, the biases of the row-parallel layers, the position embedding.
 #
 # ## What it costs
 #
