@@ -73,8 +73,8 @@ def execute(args: Namespace) -> int:
         print(line, flush=True)
         rows, faults = rows + 1, faults + (not good)
     if rows:
-        verdict = f"{faults} of {rows} lines have a fault" if faults else f"all {rows} lines are right"
-        print(f"{verdict}; messages and bytes are those of all ranks and all trials of a line")
+        told = f"lines with a fault: {faults or 'none'} of {rows}"
+        print(f"{told}; messages and bytes are those of all ranks and all trials of a line")
     return int(faults > 0)
 
 

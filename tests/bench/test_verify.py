@@ -97,8 +97,9 @@ def test_a_fault_between_nodes_is_found_on_several(capsys, monkeypatch):
     monkeypatch.setitem(registry._ALGORITHMS["all_reduce"], "ring", bad)
     words = "all_reduce", "--algorithms", "ring", "naive", "--ranks", "4"
     assert simdist_verify(*words) == 0
+    assert "lines with a fault: none of 2;" in capsys.readouterr().out
     assert simdist_verify(*words, "--ranks-per-node", "2") == 1
-    assert "1 of 2 lines have a fault" in capsys.readouterr().out
+    assert "lines with a fault: 1 of 2;" in capsys.readouterr().out
 
 
 def test_a_message_too_many_that_a_later_trial_receives_is_told_with_the_trial_that_sent_it(capsys, monkeypatch):
