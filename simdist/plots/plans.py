@@ -16,7 +16,7 @@ __all__ = ["plan_bars"]
 
 _PARTS = {
     "computing": "compute",
-    "messages between layers": "all_gather",
+    "communication within layers": "all_gather",
     "waiting for stages": "wait",
     "gradients, weights": "all_reduce",
     "update": "update",

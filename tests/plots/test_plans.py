@@ -5,7 +5,7 @@ import pytest
 
 from simdist.cluster import preset
 from simdist.errors import ArgumentError
-from simdist.planning import Workbench, search
+from simdist.planning import Workbench, details, search
 from simdist.plots import plan_bars, style
 
 GPT = {"model": "gpt", "layers": 6, "width": 512, "heads": 8, "context_bytes": 128, "global_batch_size": 16}
@@ -32,6 +32,12 @@ def test_bars_are_as_long_as_the_step_and_the_memory(draw, best, width):
     times = last.step.seconds / first.step.seconds
     assert picture.title.endswith(f"takes {times:.2g} times as long")
     assert "computing" in picture.key and "optimizer state" in picture.key
+
+
+def test_the_key_has_the_words_of_the_table(draw, best):
+    parts = {"computing", "communication within layers", "update"}
+    assert parts <= {line.split("  ")[0] for line in details(best[0], BENCH)}
+    assert parts <= set(draw(plan_bars, best, BENCH).key)
 
 
 def test_one_plan_is_compared_with_nothing(draw, best):
