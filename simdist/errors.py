@@ -4,7 +4,7 @@ Each names the value, the limit and, where ranks take part, the rank. Each takes
 it can be pickled from a rank's process to the one that started it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
@@ -38,6 +38,7 @@ __all__ = [
     "as_declared",
     "own_line",
     "require_kind",
+    "require_known",
     "require_least",
     "require_more",
     "require_name",
@@ -214,6 +215,12 @@ def require_name(kind: str, name: object) -> None:
     """
     if not isinstance(name, str) or not name:
         raise ArgumentError(f"{kind} {name!r}: needs a name, such as 'mine', before the function")
+
+
+def require_known(kind: str, name: object, known: Collection[str]) -> None:
+    """Raise UnknownNameError unless this name, of a `kind`, is one of those known."""
+    if name not in known:
+        raise unknown_name(kind, name, known)
 
 
 def require_takes(what: str, function: Callable[..., Any], *places: str, **settings: Any) -> None:

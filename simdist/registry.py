@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from simdist.errors import ArgumentError, require_name, unknown_name
+from simdist.errors import ArgumentError, require_known, require_name
 from simdist.words import meant
 
 __all__ = ["Registry"]
@@ -65,6 +65,5 @@ class Registry(dict[str, T]):
         Raises:
             UnknownNameError: nothing; the message lists the known names.
         """
-        if name not in self:
-            raise unknown_name(self.kind, name, self)
+        require_known(self.kind, name, self)
         return self[name]

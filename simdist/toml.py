@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simdist.errors import ArgumentError, DataError, unknown_name
+from simdist.errors import ArgumentError, DataError, require_known
 
 __all__ = ["check_kinds", "read"]
 
@@ -49,8 +49,7 @@ def check_kinds(settings: Mapping[str, Any], kinds: Mapping[str, Any], where: st
     """
     found: dict[str, Any] = {}
     for key, value in settings.items():
-        if key not in kinds:
-            raise unknown_name(f"key in {where}:", key, kinds)
+        require_known(f"key in {where}:", key, kinds)
         wanted = kinds[key]
         try:
             found[key] = float(value) if wanted is float and type(value) is int else value

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays.phantom import Phantom, phantom
-from simdist.errors import WorldUnavailable, unknown_name
+from simdist.errors import WorldUnavailable, require_known
 
 __all__ = ["address", "device_library", "empty", "kind_of", "moved", "on_host", "owner"]
 
@@ -54,8 +54,7 @@ def empty(kind: str, shape: int | tuple[int, ...], dtype: Any) -> Any:
         UnknownNameError: there is no such kind.
         WorldUnavailable: the kind is "cupy", and CuPy is not installed.
     """
-    if kind not in _KINDS:
-        raise unknown_name("kind of array", kind, _KINDS)
+    require_known("kind of array", kind, _KINDS)
     return _KINDS[kind](shape, dtype)
 
 

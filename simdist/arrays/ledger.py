@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 from simdist.arrays.kind import owner
-from simdist.errors import unknown_name
+from simdist.errors import require_known
 
 __all__ = ["CATEGORIES", "Ledger", "Moment", "hold", "inheriting", "recorded"]
 
@@ -116,8 +116,7 @@ class Ledger:
         Raises:
             UnknownNameError: there is no such category.
         """
-        if category not in CATEGORIES:
-            raise unknown_name("category", category, CATEGORIES)
+        require_known("category", category, CATEGORIES)
         with self._lock:
             self._subtract_freed()
             self._hold(CATEGORIES.index(category), thing, at)

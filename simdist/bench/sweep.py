@@ -17,7 +17,7 @@ from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
 from simdist.collectives.segments import SEGMENT_BYTES
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_known
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
 from simdist.plots.file import check_folder, check_format, save, writing
@@ -74,8 +74,7 @@ def execute(args: Namespace) -> int:
         return _tune(args)
     operation = "all_reduce" if args.operation is None else args.operation
     repeats = 20 if args.repeats is None else args.repeats
-    if operation not in OPERATIONS:
-        raise unknown_name("collective with a size", operation, OPERATIONS)
+    require_known("collective with a size", operation, OPERATIONS)
     given = [find(operation, name).name for name in args.algorithms or ()]
     _check_files(args)
     counts = args.ranks or given_ranks(args.world) or [2, 4]

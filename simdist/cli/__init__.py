@@ -19,7 +19,15 @@ from typing import NamedTuple
 from simdist import __version__
 from simdist.comm.guard import guard
 from simdist.environment import place
-from simdist.errors import ArgumentError, CheckpointError, DataError, WorldUnavailable, own_line, unknown_name
+from simdist.errors import (
+    ArgumentError,
+    CheckpointError,
+    DataError,
+    WorldUnavailable,
+    own_line,
+    require_known,
+    unknown_name,
+)
 from simdist.launch import share_program
 
 __all__ = ["VERBS", "Verb", "main"]
@@ -130,8 +138,7 @@ def _perform(*words: str) -> int:
         overview.print_help()
         return 0
     name, *rest = words
-    if name not in VERBS:
-        raise unknown_name("verb", name, VERBS)
+    require_known("verb", name, VERBS)
     verb = VERBS[name]
     module = import_module(verb.module)
     parser = argparse.ArgumentParser(

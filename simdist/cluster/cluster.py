@@ -11,7 +11,7 @@ from simdist.cluster.host import Host
 from simdist.cluster.limits import check_least, fulfils
 from simdist.cluster.link import Link
 from simdist.cluster.tuned import Tuned
-from simdist.errors import ArgumentError, as_declared, require_kind, require_whole, unknown_name
+from simdist.errors import ArgumentError, as_declared, require_kind, require_known, require_whole
 from simdist.words import counted
 
 __all__ = ["Cluster"]
@@ -120,6 +120,5 @@ class Cluster:
         """
         known = [each.name for each in fields(self)]
         for name in changes:
-            if name not in known:
-                raise unknown_name("field of a cluster", name, known)
+            require_known("field of a cluster", name, known)
         return replace(self, **changes)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from simdist.cluster.limits import check_positive
-from simdist.errors import unknown_name
+from simdist.errors import require_known
 
 __all__ = ["Host"]
 
@@ -40,7 +40,6 @@ class Host:
             UnknownNameError: there is no such place.
         """
         for place in (start, end):
-            if place not in _PLACES:
-                raise unknown_name("place", place, _PLACES)
+            require_known("place", place, _PLACES)
         i, j = sorted(map(_PLACES.index, (start, end)))
         return max((num_bytes / rate for rate in (self.link_bytes_per_s, self.disk_bytes_per_s)[i:j]), default=0.0)

@@ -1,7 +1,7 @@
 """Bounds: the least that any algorithm by messages needs."""
 
 from simdist.collectives.cost import Case, Formula
-from simdist.errors import unknown_name
+from simdist.errors import require_known
 
 __all__ = ["lower_bound"]
 
@@ -45,8 +45,7 @@ def lower_bound(operation: str, *, ranks: int, num_bytes: int, in_network: bool 
     Source: Chan, Heimlich, Purkayastha, van de Geijn 2007, Concurrency and Computation 19(13), table of lower bounds.
     It has no all_to_all, in which each rank has this much to send, and no barrier. Sapio et al. 2021, NSDI (SwitchML).
     """
-    if operation not in _SHARES:
-        raise unknown_name("collective", operation, _SHARES)
+    require_known("collective", operation, _SHARES)
     case = Case(ranks, num_bytes)
     p, n = case.ranks, case.num_bytes
     if p == 1:

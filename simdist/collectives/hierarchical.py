@@ -16,7 +16,7 @@ from simdist.collectives.grid import Grid, Phases, node_and_column
 from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import algorithm, find
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_known
 
 __all__ = ["Leaders", "hierarchical_all_reduce"]
 
@@ -83,8 +83,7 @@ def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | 
         raise ArgumentError("leaders=False needs the same number of ranks on every node")
     kind = Leaders if leaders or not equal else Phases
     for phase, name in inner.items():
-        if phase not in kind._fields:
-            raise unknown_name("phase", phase, kind._fields)
+        require_known("phase", phase, kind._fields)
         find(phase, name)
     return kind(**inner)
 

@@ -12,7 +12,7 @@ from simdist.cluster import Cluster
 from simdist.collectives.cost import Case, Cost, Formula, Links, links_of
 from simdist.collectives.names import OTHER_NAMES
 from simdist.comm.placement import Placement
-from simdist.errors import require_takes, unknown_name
+from simdist.errors import require_known, require_takes, unknown_name
 from simdist.registry import Registry
 from simdist.trace.kind import COLLECTIVES
 from simdist.words import meant
@@ -119,8 +119,7 @@ def algorithm(
         UnknownNameError: there is no such operation.
         ArgumentError: the name is "auto", one of simdist's own, or none; cost or formula is no function of a case.
     """
-    if operation not in COLLECTIVES:
-        raise unknown_name("collective", operation, COLLECTIVES)
+    require_known("collective", operation, COLLECTIVES)
     _ALGORITHMS[operation].check(name)
     require_takes(f"the cost of {operation} {name}", cost, "case")
     require_takes(f"the formula of {operation} {name}", formula, "case")
@@ -154,8 +153,7 @@ def algorithms(operation: str, ranks: int | None = None) -> list[str]:
     Raises:
         UnknownNameError: there is no such collective.
     """
-    if operation not in _ALGORITHMS:
-        raise unknown_name("collective", operation, _ALGORITHMS)
+    require_known("collective", operation, _ALGORITHMS)
     found = _ALGORITHMS[operation].values()
     return [a.name for a in found if ranks is None or a.formula(Case(ranks, 0)).latencies < inf]
 

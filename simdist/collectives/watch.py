@@ -20,7 +20,7 @@ from simdist.collectives.registry import find
 from simdist.collectives.watched import Watch, Watched
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_known
 from simdist.trace import Trace
 
 __all__ = ["Watch", "Watched", "watched"]
@@ -115,8 +115,7 @@ def _named(
         found = find(operation, algorithm)
         found.check_options(options)
         return found.name, found.run
-    if operation not in IN_PLACE:
-        raise unknown_name("collective that works in place", operation, IN_PLACE)
+    require_known("collective that works in place", operation, IN_PLACE)
     return getattr(algorithm, "__name__", "of your own"), lambda x, comm, *_, **options: algorithm(x, comm, **options)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from simdist.arrays.kind import device_library
 from simdist.comm.checks import NOTE_BYTES
-from simdist.errors import WorldUnavailable, unknown_name
+from simdist.errors import WorldUnavailable, require_known
 
 if TYPE_CHECKING:
     from simdist.comm.communicator import Communicator
@@ -100,10 +100,8 @@ def use_device(comm: "Communicator", name: str, path: str = "auto") -> Device:
         WorldUnavailable: on all ranks. A rank has no CuPy or no GPU, or the path does not work, with what to install;
             or the ranks are processes, which cannot send phantoms.
     """
-    if name not in DEVICES:
-        raise unknown_name("device", name, DEVICES)
-    if path not in PATHS:
-        raise unknown_name("device path", path, PATHS)
+    require_known("device", name, DEVICES)
+    require_known("device path", path, PATHS)
     if name == "cpu":
         comm.device = HOST
         return HOST

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simdist.arrays import partition
 from simdist.data.corpus import Bytes, Split
-from simdist.errors import ArgumentError, require_least, unknown_name
+from simdist.errors import ArgumentError, require_known, require_least
 from simdist.words import counted
 
 __all__ = ["ORDERS", "Batches", "Part"]
@@ -67,8 +67,7 @@ class Batches:
     stride: int = 1
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise unknown_name("order", self.order, ORDERS)
+        require_known("order", self.order, ORDERS)
         for name, least in (("global_batch_size", 1), ("seed", 0), ("stride", 1)):
             require_least(name, getattr(self, name), least)
         if self.seed >= 1 << 63:  # NumPy would round it to a float

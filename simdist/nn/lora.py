@@ -1,6 +1,6 @@
 """LoRA: how many parameters are trained, if each map is frozen and has two thin matrices beside it."""
 
-from simdist.errors import ArgumentError, as_declared, require_least, unknown_name
+from simdist.errors import ArgumentError, as_declared, require_known, require_least
 from simdist.nn.shape import Shape
 
 __all__ = ["lora_parameters"]
@@ -33,8 +33,7 @@ def lora_parameters(shape: Shape, rank: int, maps: tuple[str, ...] = ("query", "
     if shape.kv_latent_width is not None:
         raise ArgumentError(f"kv_latent_width is {shape.kv_latent_width}; needs None: latent attention has other maps")
     for name in maps:
-        if name not in _MAPS:
-            raise unknown_name("map", name, _MAPS)
+        require_known("map", name, _MAPS)
     return rank * sum(count * sizes[name] for kind, count in shape.kinds() for sizes in [_sizes(kind)] for name in maps)
 
 

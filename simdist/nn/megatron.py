@@ -2,7 +2,7 @@
 
 from math import sqrt
 
-from simdist.errors import as_declared, require_least, require_more, unknown_name
+from simdist.errors import as_declared, require_known, require_least, require_more
 from simdist.nn.shape import RECOMPUTATIONS
 
 __all__ = [
@@ -228,5 +228,4 @@ def megatron_checkpoints(layers: float, input_bytes: float, layer_bytes: float) 
 
 def _check_recompute(recompute: str) -> None:
     """Raise UnknownNameError if there is no such recomputation."""
-    if recompute not in RECOMPUTATIONS:
-        raise unknown_name("recomputation", recompute, RECOMPUTATIONS)
+    require_known("recomputation", recompute, RECOMPUTATIONS)

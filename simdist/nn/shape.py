@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from numbers import Integral
 
-from simdist.errors import ArgumentError, require_share, require_whole, unknown_name
+from simdist.errors import ArgumentError, require_known, require_share, require_whole
 from simdist.nn.functional.rotary import ROPE_BASE
 
 __all__ = ["BLOCKS", "RECOMPUTATIONS", "Shape"]
@@ -120,10 +120,8 @@ class Shape:
             raise ArgumentError(f"kv_heads is {self.kv_heads} and heads is {self.heads}; needs a divisor of the heads")
         if not self.rope_base > 1:
             raise ArgumentError(f"rope_base is {self.rope_base}; needs more than 1")
-        if self.recompute not in RECOMPUTATIONS:
-            raise unknown_name("recomputation", self.recompute, RECOMPUTATIONS)
-        if self.block not in BLOCKS:
-            raise unknown_name("block", self.block, BLOCKS)
+        require_known("recomputation", self.recompute, RECOMPUTATIONS)
+        require_known("block", self.block, BLOCKS)
         self._check_latent()
         if self.is_llama and (self.rotary_features % 2 or not self.rotary_features):
             told = f"width is {self.width} and heads is {self.heads}"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, require_least, require_more, unknown_name
+from simdist.errors import ArgumentError, require_known, require_least, require_more
 
 __all__ = ["BatchTrade", "Schedule", "batch_trade", "critical_tokens", "noise_scale", "scaled_learning_rate"]
 
@@ -57,8 +57,7 @@ class Schedule:
     drops: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.shape not in _SHAPES:
-            raise unknown_name("shape of a schedule", self.shape, _SHAPES)
+        require_known("shape of a schedule", self.shape, _SHAPES)
         if not self.peak > 0 or not self.steps >= 1 or not self.warmup_steps >= 0:
             raise ArgumentError(
                 f"peak is {self.peak}, steps {self.steps}, warmup_steps {self.warmup_steps}; "
@@ -103,8 +102,7 @@ def scaled_learning_rate(
     LAMB without tuning.
     """
     powers = {"linear": 1.0, "sqrt": 0.5}
-    if rule not in powers:
-        raise unknown_name("rule", rule, powers)
+    require_known("rule", rule, powers)
     if global_batch_size < 1 or batch_size < 1:
         raise ArgumentError(f"batch sizes are {global_batch_size} and {batch_size}; need at least 1")
     return learning_rate * math.pow(global_batch_size / batch_size, powers[rule])

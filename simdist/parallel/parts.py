@@ -7,7 +7,7 @@ import numpy as np
 
 from simdist.arrays import Array, partition
 from simdist.comm import Mesh
-from simdist.errors import unknown_name
+from simdist.errors import require_known
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
 from simdist.nn.layers import Dropout, Gelu, LatentHeads, LayerNorm, QKNorm, RMSNorm, Rotary, Sequence, SwiGLU
 from simdist.nn.parts import attention_layer, mixture
@@ -117,8 +117,7 @@ class MeshParts(Parts):
         algorithm: str = "auto",
         all_to_all: str = "auto",
     ) -> None:
-        if attention not in _SPLITS:
-            raise unknown_name("attention", attention, _SPLITS)
+        require_known("attention", attention, _SPLITS)
         self.mesh = mesh
         self.kind = attention
         self.algorithm = algorithm

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from simdist.errors import unknown_name
+from simdist.errors import require_known
 
 __all__ = ["Precision", "precision", "precisions"]
 
@@ -67,6 +67,5 @@ def precision(name: str) -> Precision:
     Raises:
         UnknownNameError: there is no such precision.
     """
-    if name not in _PRECISIONS:
-        raise unknown_name("precision", name, _PRECISIONS)
+    require_known("precision", name, _PRECISIONS)
     return _PRECISIONS[name]

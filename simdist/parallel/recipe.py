@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_more, require_takes, unknown_name, wrong_return
+from simdist.errors import ArgumentError, require_known, require_more, require_takes, wrong_return
 from simdist.nn import Parameters
 from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Optimizer
 from simdist.optim.norm import alone
@@ -128,8 +128,7 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
     """
     _OPTIMIZERS.check(name)
     for setting in defaults:
-        if setting not in _SETTINGS:
-            raise unknown_name(f"default of optimizer {name}", setting, _SETTINGS)
+        require_known(f"default of optimizer {name}", setting, _SETTINGS)
     needed = ("learning_rate", "beta1", "beta2") if {"beta1", "beta2"} & set(defaults) else ("learning_rate",)
     for setting in needed:
         if setting not in defaults:

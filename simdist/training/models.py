@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simdist.environment import memory_bytes
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_known
 from simdist.nn import Model, Parts, Shape, gpt, is_published, mlp, published, published_names, read_shape
 from simdist.nn.hugging_face import HUGGING_FACE
 
@@ -106,8 +106,7 @@ def build(config: Config, parts: Parts | None = None) -> Model:
         UnknownNameError: there is no such model.
         ArgumentError: one of its parameters does not fit this machine's memory.
     """
-    if config.model not in _MODELS:
-        raise unknown_name("model", config.model, _MODELS)
+    require_known("model", config.model, _MODELS)
     model = _MODELS[config.model](config, parts)
     largest = max(model.parameters, key=lambda parameter: prod(parameter.place.shape))
     need, have = _DRAWN_BYTES * prod(largest.place.shape), memory_bytes()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
-from simdist.errors import require_takes, unknown_name, wrong_return
+from simdist.errors import require_known, require_takes, wrong_return
 from simdist.nn import Parameters
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD
@@ -50,8 +50,7 @@ def named(name: str, **defaults: float) -> Callable[[Make], Make]:
     """
     _COMPRESSIONS.check(name)
     for setting in defaults:
-        if setting not in _SETTINGS:
-            raise unknown_name(f"setting of compression {name}", setting, _SETTINGS)
+        require_known(f"setting of compression {name}", setting, _SETTINGS)
 
     def register(make: Make) -> Make:
         require_takes(f"compression {name}", make, "like", "parameters", **defaults)
@@ -80,8 +79,7 @@ def compressor(name: str, like: Array, parameters: Parameters, **settings: Any) 
     """
     known = _COMPRESSIONS.find(name)
     for setting in settings:
-        if setting not in known.defaults:
-            raise unknown_name(f"setting of compression {name}", setting, known.defaults)
+        require_known(f"setting of compression {name}", setting, known.defaults)
     made = known.make(like, parameters, **{**known.defaults, **settings})
     if not isinstance(made, Compressor):
         raise wrong_return(f"what makes {name}", made, "a Compressor")

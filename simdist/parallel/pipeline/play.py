@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
-from simdist.errors import unknown_name
+from simdist.errors import require_known
 from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.dataflow import Message, Step, gives, needs, steps
 from simdist.parallel.pipeline.schedule import Schedule
@@ -63,8 +63,7 @@ def play(
         UnknownNameError: there is no such way to send.
         ArgumentError: `times` has another number of stages.
     """
-    if sends not in SENDS:
-        raise unknown_name("way to send", sends, SENDS)
+    require_known("way to send", sends, SENDS)
     if sends == "buffered" and not times.ports:
         return _Buffered(schedule, times, {}).play()
     rows = rows or steps(schedule)

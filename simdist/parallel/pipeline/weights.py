@@ -14,7 +14,7 @@ Memory-Efficient Pipeline-Parallel DNN Training, arXiv 2006.09503, section 3: 2B
 
 from dataclasses import dataclass
 
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_known
 
 __all__ = ["FLUSH", "POLICIES", "Weights"]
 
@@ -37,8 +37,7 @@ class Weights:
     group: int = 0
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise unknown_name("policy of weight versions", self.policy, POLICIES)
+        require_known("policy of weight versions", self.policy, POLICIES)
         if self.group < 0 or (self.group == 0) != self.flushes:
             raise ArgumentError(
                 f"{self.policy} with {self.group} micro-batches between updates: needs "

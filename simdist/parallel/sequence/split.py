@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from simdist.arrays import Array
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, as_declared, unknown_name
+from simdist.errors import ArgumentError, as_declared, require_known
 from simdist.parallel.even import check_even
 
 __all__ = ["Even", "Split", "Zigzag", "causal_pairs"]
@@ -159,8 +159,7 @@ def causal_pairs(layout: str, tokens: int, ranks: int) -> npt.NDArray[np.int64]:
     Source: striped, Brandon et al. 2023, arXiv 2311.09431, section 3.
     """
     runs = {"even": 1, "zigzag": 2, "striped": 1}
-    if layout not in runs:
-        raise unknown_name("layout", layout, runs)
+    require_known("layout", layout, runs)
     if ranks < 1 or tokens < 1 or tokens % (runs[layout] * ranks):
         raise ArgumentError(f"{tokens} tokens on {ranks} ranks; needs at least 1, and {runs[layout]} equal runs a rank")
     place = np.arange(tokens)

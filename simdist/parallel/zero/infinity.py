@@ -15,7 +15,7 @@ Source: Rajbhandari et al. 2021, ZeRO-Infinity, arXiv 2104.07857, sections 3 and
 
 from typing import NamedTuple
 
-from simdist.errors import as_declared, require_more, require_share, unknown_name
+from simdist.errors import as_declared, require_known, require_more, require_share
 
 __all__ = ["Needs", "bandwidth", "efficiency", "infinity_bytes", "intensity"]
 
@@ -73,8 +73,7 @@ def intensity(what: str, *, context: float, sequences: float, width: float, chec
     Raises:
         UnknownNameError: there is no such traffic.
     """
-    if what not in _MOVES:
-        raise unknown_name("thing that moves", what, _MOVES)
+    require_known("thing that moves", what, _MOVES)
     tokens = context * sequences
     return {"parameters": tokens, "optimizer": tokens / 4, "checkpoints": 24 * width * checkpoint_every}[what]
 

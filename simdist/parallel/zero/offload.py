@@ -7,7 +7,7 @@ from pathlib import Path
 from simdist.arrays import Array, Meter, metered, moved
 from simdist.arrays.disk import on_disk
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, unknown_name
+from simdist.errors import ArgumentError, require_known
 
 __all__ = ["Offload"]
 
@@ -55,10 +55,9 @@ class Offload:
         self.what = frozenset(what)
         self.where = where
         self.folder = None if folder is None else Path(folder)
-        for name in sorted(self.what - set(_WHAT)):
-            raise unknown_name("thing to offload", name, _WHAT)
-        if where not in _WHERE:
-            raise unknown_name("place to offload to", where, _WHERE)
+        for name in sorted(self.what):
+            require_known("thing to offload", name, _WHAT)
+        require_known("place to offload to", where, _WHERE)
 
     def check(self, zero_stage: int) -> None:
         """Raise ArgumentError if something to offload is not sharded in this stage."""

@@ -6,7 +6,7 @@ from inspect import signature
 from numbers import Integral
 from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, require_kind, require_takes, unknown_name, wrong_return
+from simdist.errors import ArgumentError, require_kind, require_known, require_takes, wrong_return
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
@@ -129,8 +129,7 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
     """
     known = options(name)
     for option in others:
-        if option not in known:
-            raise unknown_name(f"option of {name}", option, known)
+        require_known(f"option of {name}", option, known)
     numbers: dict[str, Any] = {"stages": stages, "micro_batches": micro_batches, **others}
     for what, number in numbers.items():
         if what in _COUNTS and not isinstance(number, Integral):
