@@ -43,7 +43,7 @@ def _may_begin(answer: Any) -> Iterator[Finding]:
                     if right:
                         why = "it would wait needlessly"
                     what = f"worker {worker} of clocks {list(clocks)}, s = {s}, may begin"
-                    raise Failed(Finding(False, what, str(found), str(right), why))
+                    raise Failed(what, str(found), str(right), why)
         yield Finding(True, f"all clocks of three workers, s = {s}", "right", "")
 
 
@@ -83,7 +83,7 @@ def _mixing(answer: Any) -> Iterator[Finding]:
         n = len(neighbours)
         w = np.asarray(call(answer, [list(others) for others in neighbours]), dtype=float)
         if w.shape != (n, n):
-            raise Failed(Finding(False, name, f"shape {w.shape}", f"shape {(n, n)}"))
+            raise Failed(name, f"shape {w.shape}", f"shape {(n, n)}")
         edge = np.eye(n, dtype=bool)
         for i, others in enumerate(neighbours):
             edge[i, others] = True
@@ -95,7 +95,7 @@ def _mixing(answer: Any) -> Iterator[Finding]:
         ):
             if not good:
                 with np.printoptions(precision=2):
-                    raise Failed(Finding(False, name, f"W =\n{w}", what))
+                    raise Failed(name, f"W =\n{w}", what)
         limit = 1 - 0.9 * (1 - _slem(_reference(neighbours)))
         yield at_most(f"{name}: share of the disagreement left after a round", _slem(w), limit)
 

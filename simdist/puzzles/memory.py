@@ -95,10 +95,10 @@ def _keep(answer: Any) -> Iterator[Finding]:
         try:
             kept = sorted({int(i) for i in found})
         except TypeError:
-            raise Failed(Finding(False, "the layers", repr(found)[:60], "a list of layers")) from None
+            raise Failed("the layers", repr(found)[:60], "a list of layers") from None
         if not kept or kept[0] != 0 or kept[-1] >= layers:
             wanted = f"layers from 0 to {layers - 1}, 0 among them"
-            raise Failed(Finding(False, "the layers", str(kept)[:60], wanted))
+            raise Failed("the layers", str(kept)[:60], wanted)
         ends = [*kept[1:], layers]
         held = max(i + end - start for i, (start, end) in enumerate(zip(kept, ends, strict=True)))
         yield at_most(f"inputs held at once, of {layers} layers", held, 2 * isqrt(layers) - 1)
@@ -130,7 +130,7 @@ def _cut(answer: Any) -> Iterator[Finding]:
             numbers = max(np.size(a_r) + np.size(b_r) for a_r, b_r in parts)
         except (TypeError, ValueError) as error:
             why = "x has a column for each row of A, and relu(x A_r) must have one for each row of B_r"
-            raise Failed(Finding(False, f"relu(x A_r) B_r for p = {p}", str(error), "parts that fit", why)) from None
+            raise Failed(f"relu(x A_r) B_r for p = {p}", str(error), "parts that fit", why) from None
         good = bool(np.allclose(y, np.maximum(x @ a, 0) @ b))
         off = "equal to y" if good else f"off by {np.abs(y - np.maximum(x @ a, 0) @ b).max():.3g}"
         yield Finding(good, f"the sum over all parts, p = {p}", off, "" if good else "y")

@@ -73,8 +73,8 @@ def _cuts(found: Any, layers: int) -> Sequence[int]:
     try:
         buckets = [[int(i) for i in bucket] for bucket in found]
     except TypeError:
-        raise Failed(Finding(False, "the buckets", repr(found)[:80], "a list of lists of layers")) from None
+        raise Failed("the buckets", repr(found)[:80], "a list of lists of layers") from None
     lengths = list(map(len, buckets))
     if [i for bucket in buckets for i in bucket] != list(range(layers)) or 0 in lengths:
-        raise Failed(Finding(False, "the buckets", str(buckets)[:80], f"layers 0 to {layers - 1}, once each, in order"))
+        raise Failed("the buckets", str(buckets)[:80], f"layers 0 to {layers - 1}, once each, in order")
     return [0, *(sum(lengths[: i + 1]) for i in range(len(lengths)))]

@@ -19,7 +19,7 @@ def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
     what = f"the schedule for {stages} stages and {micro_batches} micro-batches"
     rows = call(answer, stages, micro_batches)
     if not isinstance(rows, (list, tuple)) or len(rows) != stages or not all(isinstance(row, str) for row in rows):
-        raise Failed(Finding(False, what, repr(rows)[:80], f"a list of {stages} strings, one row per rank"))
+        raise Failed(what, repr(rows)[:80], f"a list of {stages} strings, one row per rank")
     try:
         schedule = parse("\n".join(row or "-" for row in rows), "yours")
         if schedule.num_micro_batches != micro_batches:
@@ -27,7 +27,7 @@ def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
             raise ScheduleError(f"{numbers}; needs 0 to {micro_batches - 1}")
         validate(schedule)
     except ScheduleError as error:
-        raise Failed(Finding(False, what, "it cannot be carried out", "", str(error))) from None
+        raise Failed(what, "it cannot be carried out", "", str(error)) from None
     return schedule
 
 

@@ -42,7 +42,7 @@ class Puzzle:
         findings = []
         try:
             if not callable(answer):
-                raise Failed(Finding(False, "the answer", repr(answer), "a function"))
+                raise Failed("the answer", repr(answer), "a function")
             for finding in self._judge(answer):
                 findings.append(finding)
         except Failed as failed:

@@ -83,12 +83,12 @@ def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = Fa
     """Raise Failed unless these are equal, with the items where they first differ."""
     if not isinstance(found, np.ndarray):
         why = "your function must return the array" if found is None else ""
-        raise Failed(Finding(False, what, repr(found)[:80], f"an array of shape {np.shape(wanted)}", why))
+        raise Failed(what, repr(found)[:80], f"an array of shape {np.shape(wanted)}", why)
     if found.shape != wanted.shape:
-        raise Failed(Finding(False, what, f"an array of shape {found.shape}", f"shape {wanted.shape}"))
+        raise Failed(what, f"an array of shape {found.shape}", f"shape {wanted.shape}")
     if found.dtype != wanted.dtype:
         why = "np.empty_like(x), or dtype=x.dtype, makes an array of the same type as x"
-        raise Failed(Finding(False, what, f"an array of {found.dtype}", f"{wanted.dtype}", why))
+        raise Failed(what, f"an array of {found.dtype}", f"{wanted.dtype}", why)
     wrong = np.flatnonzero(~np.isclose(found, wanted, rtol=1e-9, atol=1e-12))
     if len(wrong):
         first = int(wrong[0])
@@ -97,13 +97,13 @@ def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = Fa
         told = (digits(found, wanted, first) if sums else "") or why
         with np.printoptions(linewidth=200):
             shown = f"{found.reshape(-1)[near]} in {items}, {len(wrong)} of {found.size} wrong"
-            raise Failed(Finding(False, what, shown, str(wanted.reshape(-1)[near]), told))
+            raise Failed(what, shown, str(wanted.reshape(-1)[near]), told)
 
 
 def pair(found: Any, named: str) -> tuple[Any, Any]:
     """The two things that an answer returns; raises Failed if it returns anything else than these, as `named`."""
     if not (isinstance(found, (tuple, list)) and len(found) == 2):
-        raise Failed(Finding(False, "what is returned", repr(found)[:60], named))
+        raise Failed("what is returned", repr(found)[:60], named)
     return found[0], found[1]
 
 

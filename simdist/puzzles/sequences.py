@@ -75,10 +75,10 @@ def share(tokens, p, r):                 # returns the positions of rank r's tok
 )
 def _share(answer: Any) -> Iterator[Finding]:
     for tokens, p in ((16, 2), (48, 3), (64, 4)):
+        name = f"{tokens} tokens on {p} ranks"
         places = [[int(i) for i in call(answer, tokens, p, r)] for r in range(p)]
         if sorted(i for own in places for i in own) != list(range(tokens)):
-            raise Failed(Finding(False, f"{tokens} tokens on {p} ranks", "some twice, or never", "each token once"))
-        name = f"{tokens} tokens on {p} ranks"
+            raise Failed(name, "some twice, or never", "each token once")
         yield at_most(f"tokens of a rank, {name}", max(map(len, places)), tokens // p)
         work = [sum(i + 1 for i in own) for own in places]
         yield at_most(f"most work of a rank / least, {name}", max(work) / max(1, min(work)), 1.0)

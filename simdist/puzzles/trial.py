@@ -39,11 +39,11 @@ PLAIN = _cluster("plain", Link(1e-9, SECOND))
 
 
 class Failed(Exception):
-    """Ends the judgement; the finding says why."""
+    """Ends the judgement; the finding, whose arguments these are, says why."""
 
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.what)
-        self.finding = finding
+    def __init__(self, what: str, found: str, expected: str, why: str = "") -> None:
+        super().__init__(what)
+        self.finding = Finding(False, what, found, expected, why)
 
 
 class _TooLong(BaseException):
@@ -70,7 +70,7 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     with _caught("called"):
         found = function(*args)
     if found is None:
-        raise Failed(Finding(False, "what your function returns", "None", "what the task describes"))
+        raise Failed("what your function returns", "None", "what the task describes")
     return found
 
 
@@ -80,20 +80,20 @@ def _caught(where: str) -> Iterator[None]:
     try:
         with _alarm():
             yield
+        return
     except _TooLong:
-        stopped = f"stopped after {_MOST_CPU_SECONDS:g} s of work, or {_MOST_SECONDS:g} s"
-        raise Failed(
-            Finding(False, f"your function, {where}", stopped, "that it ends", "is there a loop that never ends?")
-        ) from None
+        found = f"stopped after {_MOST_CPU_SECONDS:g} s of work, or {_MOST_SECONDS:g} s"
+        expected, why = "that it ends", "is there a loop that never ends?"
     except DeadlockError as error:
+        found, expected = "it hangs", "that it ends"
         why = f"{error}\nA send ends only after its receive has begun: which rank sends first, and which receives?"
-        raise Failed(Finding(False, f"your function, {where}", "it hangs", "that it ends", why)) from None
     except UnmatchedMessage as error:
-        wanted = "every message received, every isend and irecv waited for"
-        raise Failed(Finding(False, f"your function, {where}", "it ends too early", wanted, str(error))) from None
+        found, expected = "it ends too early", "every message received, every isend and irecv waited for"
+        why = str(error)
     except Exception as error:
+        found, expected = "it raises", "no exception"
         why = f"{type(error).__name__}: {error}{_place(error)}"
-        raise Failed(Finding(False, f"your function, {where}", "it raises", "no exception", why)) from None
+    raise Failed(f"your function, {where}", found, expected, why)
 
 
 def _place(error: BaseException) -> str:
