@@ -6,7 +6,6 @@ from concurrent.futures import Future
 from itertools import islice
 from queue import SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 from simdist.errors import require_least
@@ -67,9 +66,7 @@ class Prefetcher(Iterator[T]):
     def __enter__(self) -> "Prefetcher[T]":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for result in self._ahead:
             result.cancel()
         self._ahead.clear()

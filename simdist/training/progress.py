@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any
 
 from tqdm import tqdm
@@ -50,9 +49,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
 
