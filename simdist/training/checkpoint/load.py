@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, kind_of, moved
+from simdist.arrays import kind_of, moved
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.errors import ArrayError, CheckpointMismatch
-from simdist.training.checkpoint.box import Box
 from simdist.training.checkpoint.disk import DISK, Disk
-from simdist.training.checkpoint.source import Source, manifest_bytes
+from simdist.training.checkpoint.source import Source, Wanted, manifest_bytes
 from simdist.training.checkpoint.steps import folder_of
 from simdist.training.checkpoint.tensors import ShardedTensor
 from simdist.training.checkpoint.together import by_one, together
@@ -67,10 +66,11 @@ def load(
         source = Source.of(folder, _told_manifest(folder, comm, disk), disk)
         together(comm, lambda: _verify(source, comm))
         together(comm, lambda: _compare(source, tensors))
-        staged: list[tuple[Array, Array]] = []
-        together(comm, lambda: _stage(source, tensors, staged, comm))
-        for target, found in staged:
-            target[...] = moved(found, target)
+        found = {name: [(box, np.empty(box.shape, t.dtype)) for box, _ in t.pieces] for name, t in tensors.items()}
+        together(comm, lambda: _read(source, found, comm))
+        for name, tensor in tensors.items():
+            for (_, target), (_, x) in zip(tensor.pieces, found[name], strict=True):
+                target[...] = moved(x, target)
         return Loaded(source.manifest.step, source.manifest.extra)
 
 
@@ -87,16 +87,15 @@ def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:
     return data.tobytes()
 
 
-def _verify(source: Source, comm: Communicator) -> str:
+def _verify(source: Source, comm: Communicator) -> None:
     """Check this rank's part of the files, which the ranks of a node share out."""
     neighbours = comm.nodes.neighbours(comm.rank)
     with comm.span("disk verify"):
         for shard in source.manifest.shards[neighbours.index(comm.rank) :: len(neighbours)]:
             source.verify(shard)
-    return ""
 
 
-def _compare(source: Source, tensors: Mapping[str, ShardedTensor]) -> str:
+def _compare(source: Source, tensors: Mapping[str, ShardedTensor]) -> None:
     """Check that what this rank wants is there, and that its arrays can take it."""
     folder, known = source.folder, source.manifest.tensors
     for name, tensor in tensors.items():
@@ -110,19 +109,9 @@ def _compare(source: Source, tensors: Mapping[str, ShardedTensor]) -> str:
         for box, data in tensor.pieces:
             if kind_of(data) == "phantom" or not getattr(data.flags, "writeable", True):
                 raise ArrayError(f"the array for {box} of {name!r} is no writable array")
-    return ""
 
 
-def _stage(
-    source: Source, tensors: Mapping[str, ShardedTensor], staged: list[tuple[Array, Array]], comm: Communicator
-) -> str:
-    """Read what this rank wants into new arrays, listed beside their targets."""
-    wanted: dict[str, list[tuple[Box, Array]]] = {}
-    for name, tensor in tensors.items():
-        for box, data in tensor.pieces:
-            found = np.empty(box.shape, tensor.dtype)
-            staged.append((data, found))
-            wanted.setdefault(name, []).append((box, found))
-    with comm.span("disk read", sum(found.nbytes for _, found in staged)):
+def _read(source: Source, wanted: Wanted, comm: Communicator) -> None:
+    """Fill the arrays that this rank wants."""
+    with comm.span("disk read", sum(x.nbytes for boxes in wanted.values() for _, x in boxes)):
         source.read(wanted)
-    return ""

@@ -22,16 +22,16 @@ _KINDS = {
 _TEXT_BYTES = 900  # of a note's 1000
 
 
-def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
+def together(comm: Communicator, action: Callable[[], str | None]) -> list[str]:
     """Do something on every rank, then exchange the outcomes.
 
     Args:
-        action: returns a note for the other ranks. Where it has 1000 bytes or more, or action raises one of simdist's
-            errors about checkpoints, files and arguments, or an OSError (which counts as a CheckpointError), no
-            rank goes on.
+        action: returns a note for the other ranks, or None. Where the note has 1000 bytes or more, or action raises
+            one of simdist's errors about checkpoints, files and arguments, or an OSError (which counts as a
+            CheckpointError), no rank goes on.
 
     Returns:
-        the notes, by rank.
+        the notes, by rank; "" for None.
 
     Raises:
         CheckpointError, DataError, ArgumentError: on all ranks the same, that of the first rank that failed, which it
@@ -40,7 +40,7 @@ def together(comm: Communicator, action: Callable[[], str]) -> list[str]:
     failure: Exception | None = None
     note = ""
     try:
-        note = f"={action()}"
+        note = f"={action() or ''}"
         comm.check_note(note)
     except (OSError, ArgumentError) as error:
         failure = error
@@ -63,4 +63,4 @@ def by_one(comm: Communicator, action: Callable[[], str | None]) -> str:
     Raises:
         CheckpointError, DataError, ArgumentError: as of `together`.
     """
-    return together(comm, lambda: (action() or "") if comm.rank == 0 else "")[0]
+    return together(comm, lambda: action() if comm.rank == 0 else None)[0]
