@@ -14,12 +14,12 @@ from simdist.cli.settings import add_options, as_words, given_options
 from simdist.cluster import find_cluster, presets
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, launch_script, run, world
+from simdist.launch.signals import handled
 from simdist.parallel.precision import precision
 from simdist.training import Config, Interrupts, merged, newest_run, read_toml
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, SURVIVING
 from simdist.training.asynchronous.ranks import check_ranks
 from simdist.training.folder import CLUSTER
-from simdist.training.interrupts import deaf_to
 from simdist.training.layout import mesh_sizes
 from simdist.training.models import build
 from simdist.training.text import Text, split
@@ -71,7 +71,8 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Train, on the ranks of this job or on new ones."""
-    with deaf_to(signal.SIGUSR1), catch_warnings():  # until a handler is set: by default SIGUSR1 would kill the process
+    # Until another handler is set, SIGUSR1 is ignored: by default it would kill the process.
+    with handled([signal.SIGUSR1], signal.SIG_IGN), catch_warnings():
         filterwarnings("ignore", "(overflow|invalid value) encountered", RuntimeWarning)  # the log tells it, once
         return _execute(args)
 

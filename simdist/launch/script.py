@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from simdist.errors import ArgumentError, WorldUnavailable
 from simdist.launch.job import Job
 from simdist.launch.mpirun import DEAF, in_job
 from simdist.launch.room import check_room
-from simdist.launch.signals import ENDING
+from simdist.launch.signals import ENDING, handled
 
 __all__ = ["launch_script"]
 
@@ -123,14 +122,6 @@ def _ending_on_signals(jobs: Sequence[Job], heed: Sequence[signal.Signals]) -> I
             stopped.append(number)
             raise _Stopped(number)
 
-    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
-        yield
-        return
     ignored = {number for number in ENDING if signal.getsignal(number) is signal.SIG_IGN}
-    numbers = {*ENDING, *heed} - ignored
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
+    with handled({*ENDING, *heed} - ignored, stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -3,40 +3,50 @@
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-__all__ = ["ENDING", "deferred", "listens", "signal_in", "signal_words"]
+__all__ = ["ENDING", "deferred", "handled", "listens", "signal_in", "signal_words"]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
-    """Let the handlers of signals that ask for an end wait for the end of this block, or drop them if it raises.
+def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], Any] | int) -> Iterator[None]:
+    """Handle these signals so inside this block, unless another handler is set in it.
 
-    A process without a handler is ended by them, as always. Outside the main thread, which alone runs handlers, this
-    does nothing.
+    Args:
+        handler: as of `signal.signal`. Outside the main thread, which alone runs handlers, none is set.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            # None: a handler that Python did not install, and cannot restore.
+            signal.signal(number, signal.SIG_DFL if old is None else old)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Let the handlers of signals that ask for an end wait for the end of this block, or drop them if it raises.
+
+    A process without a handler is ended by them, as always.
+    """
     came: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
 
-    handlers = {number: handler for number in ENDING if callable(handler := signal.getsignal(number))}
-    for number in handlers:
-        signal.signal(number, note)
-    try:
+    with handled([number for number in ENDING if callable(signal.getsignal(number))], note):
         yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
     if came:
         signal.raise_signal(came[0])
 

@@ -14,6 +14,7 @@ import simdist
 from simdist.cluster import Cluster, Device, Link
 from simdist.errors import DeadlockError, UnmatchedMessage
 from simdist.launch import Run, run
+from simdist.launch.signals import handled
 from simdist.puzzles.verdict import Finding
 from simdist.words import counted
 
@@ -124,13 +125,11 @@ def _alarm() -> Iterator[None]:
         signal.SIGPROF: (signal.ITIMER_PROF, _MOST_CPU_SECONDS),
         signal.SIGALRM: (signal.ITIMER_REAL, _MOST_SECONDS),
     }
-    before = {number: signal.signal(number, ring) for number in timers}
-    try:
-        for timer, limit_s in timers.values():
-            signal.setitimer(timer, limit_s)
-        yield
-    finally:
-        for timer, _ in timers.values():
-            signal.setitimer(timer, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handled(timers, ring):
+        try:
+            for timer, limit_s in timers.values():
+                signal.setitimer(timer, limit_s)
+            yield
+        finally:
+            for timer, _ in timers.values():
+                signal.setitimer(timer, 0)

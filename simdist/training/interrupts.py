@@ -4,8 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
 
-__all__ = ["Interrupts", "deaf_to", "ending"]
+__all__ = ["Interrupts", "ending"]
 
 _PATIENCE_S = 1.0  # mpirun and the terminal may both pass on one Ctrl-C; what comes later is another
 
@@ -106,7 +105,7 @@ class _Bell:
             there._users += 1
             return there
         bell = cls(number)
-        ignored = there is signal.SIG_IGN and number != signal.SIGUSR1  # see deaf_to
+        ignored = there is signal.SIG_IGN and number != signal.SIGUSR1  # see `simdist train`
         bell._before = there if ignored else signal.signal(number, bell)
         return bell
 
@@ -128,17 +127,3 @@ class _Bell:
         elif self.number != signal.SIGUSR1 and now_s - self.first_s >= _PATIENCE_S:
             self._restore()
             os.kill(os.getpid(), self.number)
-
-
-@contextmanager
-def deaf_to(*signals: signal.Signals) -> Iterator[None]:
-    """Ignore these signals inside this block, until another handler is set; in the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = [signal.signal(number, signal.SIG_IGN) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)

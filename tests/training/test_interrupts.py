@@ -3,7 +3,7 @@ import signal
 import subprocess
 import sys
 import threading
-from signal import SIGINT, SIGTERM, SIGUSR1, SIGUSR2
+from signal import SIG_IGN, SIGINT, SIGTERM, SIGUSR1, SIGUSR2
 
 import pytest
 from checkpointing import restored, store
@@ -12,8 +12,9 @@ from jobs import ROOT
 import simdist as sd
 from simdist.comm.solo import SoloCommunicator
 from simdist.launch.mpirun import DEAF
+from simdist.launch.signals import handled
 from simdist.training import interrupts
-from simdist.training.interrupts import Interrupts, deaf_to
+from simdist.training.interrupts import Interrupts
 
 HEARD = (SIGINT, SIGTERM, SIGUSR1)
 
@@ -156,7 +157,7 @@ def test_leaves_a_checkpoint(spmd, tmp_path):
 
 def test_until_somebody_listens_a_signal_may_do_nothing():
     before = handlers()
-    with deaf_to(SIGUSR1):
+    with handled([SIGUSR1], SIG_IGN):
         send(SIGUSR1)
         with Interrupts() as asked:
             send(SIGUSR1)
