@@ -1,6 +1,6 @@
 """Job: a planned training run on ranks of a cluster."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -218,19 +218,25 @@ class Job:
             return part.size
         return sum(partition(piece.room, len(self.holders.ranks)).largest for piece in self.pieces(part))
 
-    def summed(self, part: Part) -> list[tuple[tuple[str, ...], int]]:
-        """Axes of the mesh, and the number of a part's weights whose gradients are summed over them."""
-        weights = part.weights
-        return [(axes, sum(weights[name] for name in names & weights.keys())) for axes, names in self.anatomy.sums]
+    def summed(self, part: Part) -> list[tuple[Group, int]]:
+        """Ranks of other axes that sum gradients of some of a part's weights, and how many bytes: with ZeRO each rank
+        sums its chunk.
+        """
+        weights, shards = part.weights, len(self.holders.ranks)
+        sizes = [(axes, sum(weights[name] for name in names & weights.keys())) for axes, names in self.anatomy.sums]
+        return [(self.group(*axes), round(size / shards) * self.itemsize) for axes, size in sizes]
 
     @cached_property
-    def held_twice(self) -> list[tuple[tuple[int, ...], list[str]]]:
-        """Groups of pipeline ranks, and the weights that all of a group hold: see `Copies`."""
-        return shared(holders([part.weights for part in self.parts]))
-
-    def weights_bytes(self, rank: int, names: Sequence[str]) -> int:
-        """The bytes of these weights on a pipeline rank."""
-        return sum(self.parts[rank].weights[name] for name in names) * self.itemsize
+    def held_twice(self) -> list[tuple[tuple[int, ...], Group, int]]:
+        """Pipeline ranks that hold some of the same weights, these ranks as a group, and the bytes of the weights: see
+        `Copies`.
+        """
+        line, found = members(self.sizes, "pp"), list[tuple[tuple[int, ...], Group, int]]()
+        for ranks, names in shared(holders([part.weights for part in self.parts])):
+            group = self.group_of(tuple(line[rank] for rank in ranks), "pp")
+            size = sum(self.parts[ranks[0]].weights[name] for name in names)
+            found.append((ranks, group, size * self.itemsize))
+        return found
 
     def memory_s(self, num_bytes: float) -> float:
         """The time to read or write this many bytes of a device's memory."""

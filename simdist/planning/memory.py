@@ -6,7 +6,7 @@ from typing import NamedTuple
 from simdist.parallel.pipeline import Peaks, joined, peaks
 from simdist.parallel.zero.formulas import kept_of
 from simdist.parallel.zero.slots import Slots
-from simdist.planning.group import Group, members
+from simdist.planning.group import Group
 from simdist.planning.job import Job, Part
 from simdist.planning.step import course
 
@@ -94,10 +94,6 @@ def _reductions(job: Job, part: Part) -> Iterator[tuple[Group, str, int]]:
 
 def _sums(job: Job, rank: int) -> Iterator[tuple[Group, str, int]]:
     """Likewise those after the passes: of gradients of weights that ranks of other axes have, too."""
-    part, line = job.parts[rank], members(job.sizes, "pp")
-    for axes, items in job.summed(part):
-        yield job.group(*axes), "all_reduce", round(items / len(job.holders.ranks)) * job.itemsize
-    for ranks, names in job.held_twice:
-        if rank in ranks:
-            group = job.group_of(tuple(line[other] for other in ranks), "pp")
-            yield group, "all_reduce", job.weights_bytes(rank, names)
+    held = [(group, num_bytes) for ranks, group, num_bytes in job.held_twice if rank in ranks]
+    for group, num_bytes in [*job.summed(job.parts[rank]), *held]:
+        yield group, "all_reduce", num_bytes

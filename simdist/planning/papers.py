@@ -63,10 +63,8 @@ def _sending_s(job: Job, part: Part) -> float:
     between_holders = paper_elements(weights, holders, zero, micro_batches=k)
     between_copies = paper_elements(weights, holders * copies, zero, holders, k) - between_holders
     seconds = between_holders / job.holders.link.bytes_per_s + between_copies / job.copies.link.bytes_per_s
-    for axes, items in job.summed(part):
-        group = job.group(*axes)
-        seconds += paper_elements(items // holders, len(group.ranks), 0) / group.link.bytes_per_s
-    return seconds * job.itemsize
+    sums_s = (paper_elements(n, len(group.ranks), 0) / group.link.bytes_per_s for group, n in job.summed(part))
+    return seconds * job.itemsize + sum(sums_s)
 
 
 def _sharing_s(job: Job) -> float:

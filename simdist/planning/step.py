@@ -10,7 +10,6 @@ from simdist.cluster import Link
 from simdist.parallel.pipeline import Simulation, Times, simulate
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.anatomy import Anatomy, anatomy
-from simdist.planning.group import members
 from simdist.planning.job import Job, Part, Piece
 from simdist.planning.overlap import Layer, Travel, micro_batches_s
 from simdist.training.methods import CUTTING
@@ -183,13 +182,12 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
     Args:
         ends_s: by pipeline rank, the end of its passes.
     """
-    at_s, line = list(ends_s), members(job.sizes, "pp")
+    at_s = list(ends_s)
     reduced_s = [_reduced_s(job, part) for part in job.parts]
     if not job.zero_stage:  # the order of `Pipeline.reduce`
         at_s, reduced_s = list(map(add, at_s, reduced_s)), [0.0] * len(at_s)
-    for ranks, names in job.held_twice:
-        group = job.group_of(tuple(line[rank] for rank in ranks), "pp")
-        met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", job.weights_bytes(ranks[0], names))
+    for ranks, group, num_bytes in job.held_twice:
+        met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", num_bytes)
         for rank in ranks:
             at_s[rank] = met_s
     ready_s: float = max(map(add, at_s, reduced_s))
@@ -210,11 +208,8 @@ def _reduced_s(job: Job, part: Part) -> float:
 
 
 def _summed_s(job: Job, part: Part) -> float:
-    """The time to sum gradients over the axes of `sums`; with ZeRO each rank sums its chunk."""
-    return sum(
-        job.group(*axes).seconds("all_reduce", round(items / len(job.holders.ranks)) * job.itemsize)
-        for axes, items in job.summed(part)
-    )
+    """The time to sum gradients over the axes of `sums`."""
+    return sum(group.seconds("all_reduce", num_bytes) for group, num_bytes in job.summed(part))
 
 
 def _update_s(job: Job, part: Part) -> float:
