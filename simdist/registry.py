@@ -1,10 +1,10 @@
 """Registry: all things of one kind by name, simdist's own and those that programs register."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, require_known, require_name
+from simdist.errors import ArgumentError, require_known, require_name, require_takes
 from simdist.words import meant
 
 __all__ = ["Registry"]
@@ -58,6 +58,27 @@ class Registry(dict[str, T]):
         """Let the name stand for this; it may have stood for something else."""
         self[name] = known
         self.version += 1
+
+    def registering(
+        self, name: str, known: Callable[[Any], T], /, *places: str, **settings: Any
+    ) -> Callable[[Any], Any]:
+        """The decorator of functions that a program registers under this name.
+
+        Args:
+            known: what the name then stands for, given the function.
+            places, settings: the arguments that the function must take: see `require_takes`.
+
+        Raises:
+            ArgumentError: as of `check`; and from the decorator, if the function takes other arguments.
+        """
+        self.check(name)
+
+        def register(function: Any) -> Any:
+            require_takes(f"{self.kind} {name}", function, *places, **settings)
+            self.register(name, known(function))
+            return function
+
+        return register
 
     def find(self, name: str) -> T:
         """What this name stands for, now.

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from simdist.collectives.torus import most_square
-from simdist.errors import ArgumentError, require_takes, require_whole, wrong_return
+from simdist.errors import ArgumentError, require_whole, wrong_return
 from simdist.registry import Registry
 from simdist.words import counted
 
@@ -168,14 +168,7 @@ def named(name: str) -> Callable[[Maker], Maker]:
     Raises:
         ArgumentError: there is no name, or it is one of simdist's own; or the function takes no number of ranks.
     """
-    _MAKERS.check(name)
-
-    def register(maker: Maker) -> Maker:
-        require_takes(f"graph {name}", maker, "ranks")
-        _MAKERS.register(name, maker)
-        return maker
-
-    return register
+    return _MAKERS.registering(name, lambda maker: maker, "ranks")
 
 
 def graphs() -> list[str]:

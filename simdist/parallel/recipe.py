@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_known, require_more, require_takes, wrong_return
+from simdist.errors import ArgumentError, require_known, require_more, wrong_return
 from simdist.nn import Parameters
 from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Optimizer
 from simdist.optim.norm import alone
@@ -126,19 +126,15 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
         ArgumentError: there is no name, or it is one of simdist's own; learning_rate is missing, or one of beta1 and
             beta2; or the function takes other arguments.
     """
-    _OPTIMIZERS.check(name)
+    register = _OPTIMIZERS.registering(
+        name, lambda make: _Known(make, whole_matrices, defaults), "recipe", "like", "matrices", "combine"
+    )
     for setting in defaults:
         require_known(f"default of optimizer {name}", setting, _SETTINGS)
     needed = ("learning_rate", "beta1", "beta2") if {"beta1", "beta2"} & set(defaults) else ("learning_rate",)
     for setting in needed:
         if setting not in defaults:
             raise ArgumentError(f"optimizer {name} has no default of {setting}; needs {', '.join(needed)}")
-
-    def register(make: Make) -> Make:
-        require_takes(f"optimizer {name}", make, "recipe", "like", "matrices", "combine")
-        _OPTIMIZERS.register(name, _Known(make, whole_matrices, defaults))
-        return make
-
     return register
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from simdist.errors import ArgumentError, require_takes, wrong_return
+from simdist.errors import ArgumentError, wrong_return
 from simdist.nn import Shape
 from simdist.parallel import Centralized, Compressed, DataParallel, MapReduce, Method, Offload, Recipe, ZeRO
 from simdist.parallel.parts import check_cut
@@ -101,14 +101,11 @@ def named(name: str) -> Callable[[Own], Own]:
     Raises:
         ArgumentError: there is no name, or it is one of simdist's own; or the function takes other arguments.
     """
-    _METHODS.check(name)
 
-    def register(make: Own) -> Own:
-        require_takes(f"method {name}", make, "model", "comm", "config")
-        _METHODS.register(name, lambda model, comm, config, spread: make(model, comm, config))
-        return make
+    def known(make: Own) -> Make:
+        return lambda model, comm, config, spread: make(model, comm, config)
 
-    return register
+    return _METHODS.registering(name, known, "model", "comm", "config")
 
 
 CUTTING = ("tp", "sp", "ep")

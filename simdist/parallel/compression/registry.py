@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
-from simdist.errors import require_known, require_takes, wrong_return
+from simdist.errors import require_known, wrong_return
 from simdist.nn import Parameters
 from simdist.parallel.compression.compressor import Compressor
 from simdist.parallel.compression.power_sgd import PowerSGD
@@ -48,15 +48,9 @@ def named(name: str, **defaults: float) -> Callable[[Make], Make]:
         UnknownNameError: a setting has another name.
         ArgumentError: there is no name, or it is one of simdist's own; or the function takes other arguments.
     """
-    _COMPRESSIONS.check(name)
+    register = _COMPRESSIONS.registering(name, lambda make: _Known(make, defaults), "like", "parameters", **defaults)
     for setting in defaults:
         require_known(f"setting of compression {name}", setting, _SETTINGS)
-
-    def register(make: Make) -> Make:
-        require_takes(f"compression {name}", make, "like", "parameters", **defaults)
-        _COMPRESSIONS.register(name, _Known(make, defaults))
-        return make
-
     return register
 
 

@@ -6,7 +6,7 @@ from inspect import signature
 from numbers import Integral
 from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, require_kind, require_known, require_takes, wrong_return
+from simdist.errors import ArgumentError, require_kind, require_known, wrong_return
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
@@ -54,14 +54,7 @@ def named(name: str) -> Callable[[Maker], Maker]:
     Raises:
         ArgumentError: there is no name, or it is one of simdist's own; or the function takes no stages, micro_batches.
     """
-    _MAKERS.check(name)
-
-    def register(maker: Maker) -> Maker:
-        require_takes(f"schedule {name}", maker, stages=2, micro_batches=2)
-        _MAKERS.register(name, maker)
-        return maker
-
-    return register
+    return _MAKERS.registering(name, lambda maker: maker, stages=2, micro_batches=2)
 
 
 def close() -> None:
