@@ -3,23 +3,22 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from simdist.arrays import clear, hold, partition
+from simdist.arrays import hold, partition
 from simdist.collectives import reduce_scatter
 from simdist.comm import Communicator
 from simdist.nn import Model
 from simdist.parallel.compression import compressor
-from simdist.parallel.holding import Holding, Shard
+from simdist.parallel.data_parallel import DataParallel
+from simdist.parallel.holding import Shard
 from simdist.parallel.method import GRADIENTS
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import ReplicaMethod
-from simdist.parallel.update import Update
 
 __all__ = ["Comparison", "Compressed", "compare"]
 
 _PUT_OFF = "compression.put_off/"
 
 
-class Compressed(ReplicaMethod):
+class Compressed(DataParallel):
     """`DataParallel` whose all-reduce is a compressor's sum.
 
         rank 0     gradient 0 + residual 0  -->  packet 0  --+            +--> approximate sum, the same bits
@@ -31,7 +30,7 @@ class Compressed(ReplicaMethod):
     Adam family, which divide by the size of gradients, lose more.
 
     Args:
-        model, comm, recipe, seed: as of `ReplicaMethod`; the precision is float32 or float64.
+        model, comm, recipe, seed: as of `DataParallel`; the precision is float32 or float64.
         compression: one of `compressions()`.
         settings: of the compression: the share of items that top-k sends, the items per block that share a scale in
             8-bit quantization, the rank of PowerSGD's matrices.
@@ -60,9 +59,7 @@ class Compressed(ReplicaMethod):
         **settings: Any,
     ) -> None:
         super().__init__(model, comm, recipe, seed)
-        parameters = model.parameters
-        self.update = Update(self.weights, Holding.of_all(parameters.size), parameters, recipe, self.spread)
-        self.compressor = compressor(compression, self.gradient, parameters, **settings)
+        self.compressor = compressor(compression, self.gradient, model.parameters, **settings)
         hold("buffers", list(self.compressor.state.values()))
 
     @property
@@ -70,14 +67,10 @@ class Compressed(ReplicaMethod):
         """See Learner."""
         return self.compressor.item_bytes
 
-    def step(self, learning_rate: float) -> bool:
-        """Compress, sum, and update every replica in the same way."""
+    def reduce(self) -> None:
+        """Sum `gradient` over all ranks, compressed."""
         with self.comm.span(GRADIENTS, self.gradient.nbytes):
             self.compressor.reduce(self.gradient, self.comm)
-        with self.comm.span("update"):
-            changed = self.update.step(self.gradient, learning_rate)
-            clear(self.gradient)
-        return changed
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
