@@ -3,11 +3,8 @@
 E  experts      m  slots of each        y[e] = x[e] @ w[e] + b[e]
 """
 
-import numpy as np
-
 from simdist.arrays import Array, charge
-from simdist.arrays.working import working_dtype
-from simdist.nn.functional.matrix import product
+from simdist.nn.functional.matrix import add_sums, product
 
 __all__ = ["experts_linear", "experts_linear_backward_input", "experts_linear_backward_weight"]
 
@@ -30,8 +27,5 @@ def experts_linear_backward_weight(x: Array, dy: Array, dw: Array, db: Array | N
     """Add x[e].T @ dy[e] to dw[e], and the sum of dy[e] over the slots to db[e]."""
     product(x.swapaxes(-1, -2), dy, out=dw, plus=dw)
     charge(dw.size, 3 * dw.nbytes)
-    if db is None:
-        return
-    dtype = working_dtype(db.dtype)
-    np.add(db, dy.sum(axis=1, dtype=dtype), out=db, dtype=dtype, casting="same_kind")
-    charge(dy.size + db.size, dy.nbytes + 3 * db.nbytes)
+    if db is not None:
+        add_sums(dy, 1, db)

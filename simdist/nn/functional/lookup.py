@@ -4,7 +4,8 @@ import numpy as np
 
 from simdist.arrays import Array, charge
 from simdist.arrays.fused import fused
-from simdist.arrays.working import widened, working_dtype
+from simdist.arrays.working import widened
+from simdist.nn.functional.matrix import add_sums
 from simdist.nn.functional.residual import add
 
 __all__ = ["embedding", "embedding_backward", "positions", "positions_backward", "within"]
@@ -54,7 +55,4 @@ def positions(x: Array, table: Array) -> Array:
 
 def positions_backward(dy: Array, dtable: Array) -> None:
     """Add the sum of dy over the samples to the vectors of their positions."""
-    there = dtable[: dy.shape[1]]
-    dtype = working_dtype(there.dtype)
-    np.add(there, dy.sum(axis=0, dtype=dtype), out=there, dtype=dtype, casting="same_kind")
-    charge(dy.size + there.size, dy.nbytes + 3 * there.nbytes)
+    add_sums(dy, 0, dtable[: dy.shape[1]])

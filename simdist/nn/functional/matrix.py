@@ -9,6 +9,7 @@ from simdist.arrays.working import widened, working_dtype
 
 __all__ = [
     "add_column_sums",
+    "add_sums",
     "as_rows",
     "column_sums",
     "linear",
@@ -55,6 +56,13 @@ def column_sums(rows: Array) -> Array:
 def add_column_sums(rows: Array, sums: Array) -> None:
     """Add the sum of all rows to `sums`. The caller charges for it."""
     np.add(sums, column_sums(rows), out=sums, dtype=working_dtype(sums.dtype), casting="same_kind")
+
+
+def add_sums(x: Array, axis: int, sums: Array) -> None:
+    """Add the sums of x along an axis to `sums`."""
+    dtype = working_dtype(sums.dtype)
+    np.add(sums, x.sum(axis=axis, dtype=dtype), out=sums, dtype=dtype, casting="same_kind")
+    charge(x.size + sums.size, x.nbytes + 3 * sums.nbytes)
 
 
 def linear(x: Array, w: Array, b: Array | None = None) -> Array:

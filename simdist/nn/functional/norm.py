@@ -33,18 +33,14 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
 
     Source: Ba, Kiros, Hinton 2016, arXiv 1607.06450, section 3.
     """
-    x_rows, width = as_rows(x), x.shape[-1]
+    x_rows = as_rows(x)
     y, z = np.empty_like(x_rows), np.empty_like(x_rows)
     gain, bias, average = widened(gain), widened(bias), _average(x)
     r = np.empty_like(average, shape=(len(x_rows), 1))
     for part in _blocks(x_rows):
         xs, zs, ys, rs = widened(x_rows[part]), room(z[part]), room(y[part]), r[part]
         np.subtract(xs, np.vecdot(xs, average)[:, None], out=zs)
-        rs[:, 0] = np.vecdot(zs, zs)
-        rs *= 1 / width
-        rs += _EPSILON
-        np.sqrt(rs, out=rs)
-        np.divide(1, rs, out=rs)
+        _fill_factors(rs, zs)
         zs *= rs
         np.multiply(zs, gain, out=ys)
         ys += bias
@@ -104,11 +100,7 @@ def rms_norm(x: Array, gain: Array) -> tuple[Array, Array, Array]:
     r = np.empty_like(x, shape=(len(x_rows), 1), dtype=working_dtype(x.dtype))
     for part in _blocks(x_rows):
         xs, zs, ys, rs = widened(x_rows[part]), room(z[part]), room(y[part]), r[part]
-        rs[:, 0] = np.vecdot(xs, xs)
-        rs *= 1 / x.shape[-1]
-        rs += _EPSILON
-        np.sqrt(rs, out=rs)
-        np.divide(1, rs, out=rs)
+        _fill_factors(rs, xs)
         np.multiply(xs, rs, out=zs)
         np.multiply(zs, gain, out=ys)
         settle(z[part], zs)
@@ -146,6 +138,15 @@ def rms_norm_backward_weight(z: Array, dy: Array, dgain: Array) -> None:
 
 def _blocks(rows: Array) -> list[slice]:
     return blocks(len(rows), rows.shape[-1] * working_dtype(rows.dtype).itemsize, like=rows)
+
+
+def _fill_factors(r: Array, rows: Array) -> None:
+    """r = 1 / √(mean(row²) + 1e-5) of each row."""
+    r[:, 0] = np.vecdot(rows, rows)
+    r *= 1 / rows.shape[-1]
+    r += _EPSILON
+    np.sqrt(r, out=r)
+    np.divide(1, r, out=r)
 
 
 def _average(x: Array) -> Array:

@@ -202,7 +202,7 @@ def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: 
     """
     require_least("ranks", ranks, 1)
     require_least("itemsize", itemsize, 1)
-    last, sum_bytes = ranks - 1, num_bytes // itemsize * max(itemsize, 4)
+    last, sum_bytes = ranks - 1, _sum_bytes(num_bytes, itemsize)
     if not backward:
         return Cost(last, last, last * num_bytes)
     return Cost(ranks if last else 0, 2 * last, last * (num_bytes + sum_bytes), last * sum_bytes)
@@ -215,9 +215,13 @@ def ring_attention_bytes(ranks: int, num_bytes: int, itemsize: int) -> int:
     In forward, with its queries and its output, these are the 6bch of the paper's table 1 for blocks of c tokens: one
     block of queries, two each of keys and of values, and one of outputs.
     """
-    if ranks == 1:
-        return num_bytes + 2 * num_bytes // itemsize * max(itemsize, 4)
-    return 2 * num_bytes + min(ranks + 1, 4) * (num_bytes // itemsize * max(itemsize, 4))
+    blocks, sums = (1, 2) if ranks == 1 else (2, min(ranks + 1, 4))
+    return blocks * num_bytes + sums * _sum_bytes(num_bytes, itemsize)
+
+
+def _sum_bytes(num_bytes: int, itemsize: int) -> int:
+    """The bytes of the derivatives by a block of this many, in the working dtype."""
+    return num_bytes // itemsize * max(itemsize, 4)
 
 
 @as_declared
