@@ -21,7 +21,6 @@ __all__ = [
     "PeerEvent",
     "PeerMemory",
     "Stream",
-    "address",
     "capability",
     "copy_in",
     "copy_out",
@@ -64,11 +63,6 @@ def from_host(x: Any) -> Any:
 def to_host(x: Any, locked: bool = False) -> Any:
     """A copy of a device array as NumPy's, complete when this returns; in `pinned` memory if it is to be `locked`."""
     return cupy.asnumpy(x, out=pinned(x.nbytes).view(x.dtype).reshape(x.shape) if locked else None)
-
-
-def address(x: Any) -> int:
-    """The address of an array in the device's memory."""
-    return int(x.data.ptr)
 
 
 def pinned(num_bytes: int) -> Any:
