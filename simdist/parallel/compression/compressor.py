@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.collectives import all_reduce, cost
+from simdist.collectives import all_gather, all_reduce, cost
 from simdist.collectives.registry import choose
 from simdist.comm import Communicator
 from simdist.errors import ArrayError, wrong_return
@@ -42,8 +42,7 @@ class Compressor(ABC):
                 mine = self.state["residual"].astype(np.float16)
                 self.state["residual"] -= mine
                 every = np.empty_like(mine, shape=(comm.size, len(x)))
-                all_gather(mine, comm, "ring", out=every)
-                self._count("all_gather", "ring", every, comm)  # which `_all_reduce` does by itself
+                self._all_gather(mine, every, comm)  # counts, as `_all_reduce` does; others need `_count`
                 x[...] = every.sum(axis=0, dtype=x.dtype)
 
     Args:
@@ -139,6 +138,11 @@ class Compressor(ABC):
         name = choose("all_reduce", comm, x.nbytes, by_messages=True).own.name
         all_reduce(x, comm, algorithm=name)
         self._count("all_reduce", name, x, comm)
+
+    def _all_gather(self, shard: Array, out: Array, comm: Communicator) -> None:
+        """The shards of all ranks in `out`, round a ring, whose bytes are counted."""
+        all_gather(shard, comm, "ring", out=out)
+        self._count("all_gather", "ring", out, comm)
 
     def _count(self, operation: str, algorithm: str, x: Array, comm: Communicator) -> None:
         """Count the bytes that this rank sends in a collective whose whole array is x."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -101,26 +102,26 @@ class PowerSGD(Compressor):
         self.state["q"][...] = qs
         for plan, p_hat, q in zip(self._plans, p_hats, self._qs(qs), strict=True):
             np.matmul(p_hat, q.T, out=x[plan.span].reshape(plan.n, plan.m))
-        at = sum(plan.n * plan.r for plan in self._plans)
-        for span in self._others:
-            x[span] = ps[at : at + _length(span)]
-            residual[span] = 0
-            at += _length(span)
+        for span, part in zip(self._others, self._rest(ps), strict=True):
+            x[span], residual[span] = part, 0
 
     def _project(self, ps: Array) -> None:
         """Leave in ps each matrix times its Q, then all that is not in a matrix."""
         residual = self.state["residual"]
-        at = sum(plan.n * plan.r for plan in self._plans)
         for plan, p, q in zip(self._plans, self._ps(ps), self._qs(self.state["q"]), strict=True):
             # Orthonormal, because a gradient of low rank leaves a Q that has lost directions.
             np.matmul(residual[plan.span].reshape(plan.n, plan.m), _orth(q), out=p)
-        for span in self._others:
-            ps[at : at + _length(span)] = residual[span]
-            at += _length(span)
+        for span, part in zip(self._others, self._rest(ps), strict=True):
+            part[...] = residual[span]
 
     def _ps(self, flat: Array) -> list[Array]:
         """The Ps at the beginning of `flat`, as views of shape (n, r)."""
         return _end_to_end(flat, [(plan.n, plan.r) for plan in self._plans])
+
+    def _rest(self, flat: Array) -> list[Array]:
+        """What is behind the Ps in `flat`, as views of the length of each of the others."""
+        start = sum(plan.n * plan.r for plan in self._plans)
+        return _end_to_end(flat[start:], [(_length(span),) for span in self._others])
 
     def _qs(self, flat: Array) -> list[Array]:
         """The Qs in `flat`, as views of shape (m, r)."""
@@ -152,13 +153,10 @@ def _orth(x: Array) -> Array:
     return q
 
 
-def _end_to_end(flat: Array, shapes: list[tuple[int, int]]) -> list[Array]:
-    """Matrices of these shapes in `flat`, one after the other; they are views."""
-    matrices, start = [], 0
-    for rows, columns in shapes:
-        matrices.append(flat[start : start + rows * columns].reshape(rows, columns))
-        start += rows * columns
-    return matrices
+def _end_to_end(flat: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Arrays of these shapes in `flat`, one after the other; they are views."""
+    ends = list(accumulate(map(math.prod, shapes)))
+    return [flat[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, shapes, strict=True)]
 
 
 def _length(span: slice) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from simdist.arrays import Array, charge, hold, kind_of
-from simdist.collectives import all_gather, all_to_all
+from simdist.collectives import all_to_all
 from simdist.comm import Communicator
 from simdist.errors import require_least
 from simdist.parallel.compression.compressor import Compressor
@@ -123,10 +123,6 @@ class Quantized(Compressor):
         received = all_to_all(packets, comm, "pairwise")
         self._count("all_to_all", "pairwise", packets, comm)
         return received
-
-    def _all_gather(self, shard: Array, out: Array, comm: Communicator) -> None:
-        all_gather(shard, comm, "ring", out=out)
-        self._count("all_gather", "ring", out, comm)
 
 
 def _encode(x: Array, packets: Array) -> None:

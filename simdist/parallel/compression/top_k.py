@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from simdist.arrays import Array, charge, kind_of, moved
-from simdist.collectives import all_gather
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError
 from simdist.optim import largest
@@ -78,8 +77,7 @@ class TopK(Compressor):
             mine[:values_bytes] = values.view(np.uint8)
             mine[values_bytes:].view(np.uint32)[...] = places
         charge(4 * x.size, 4 * x.nbytes)
-        all_gather(mine, comm, "ring", out=packets)
-        self._count("all_gather", "ring", packets, comm)
+        self._all_gather(mine, packets, comm)
         charge(p * k, x.nbytes + 3 * p * values_bytes)
         if not has_numbers:
             return
