@@ -25,6 +25,7 @@ __all__ = [
 
 
 _WHOLE = Cut()
+_NOTHING = "nothing is dropped"
 
 
 def activations(shape: Shape, sequences: int, itemsize: int = 2, cut: Cut = _WHOLE) -> list[Kept]:
@@ -62,8 +63,6 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
     why_qkv = "heads share some" if queries == part else why_own
     qkv = queries + part * shape.key_value_width // shape.width
     mask, deviations = rows * shape.width // cut.outside, wide * rows // cut.outside
-    dropped = mask if shape.dropout else 0
-    why_mask = "" if shape.dropout else "nothing is dropped"
     scale = "one number a row, of the working dtype"
     return [
         Kept(".norm1", "normalized rows; the paper: its input", x, x),
@@ -74,12 +73,12 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
         Kept(".attention", "queries, keys, values", qkv, 3 * part, "" if qkv == 3 * part else why_qkv),
         *_attention(shape, b, e, recompute, cut),
         Kept(".attended", "its input", attended, part, "" if attended == part else why_own),
-        Kept(".dropout1", "mask", dropped, mask, why_mask),
+        _mask(shape, ".dropout1", mask),
         Kept(".norm2", "normalized rows; the paper: its input", x, x),
         Kept(".norm2", "1 / deviation", deviations, 0, scale),
         *(_experts(shape, b, e, cut) if shape.experts else _perceptron(shape, x, part)),
         *(_shared(shape, part) if shape.shared_experts else ()),
-        Kept(".dropout2", "mask", dropped, mask, why_mask),
+        _mask(shape, ".dropout2", mask),
     ]
 
 
@@ -180,23 +179,19 @@ def _scores(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
         return []
     heads = b * shape.heads // cut.inside
     squares, pairs = heads * shape.context**2, heads * num_pairs(shape.context)
+    again = "recomputed from the mask" if shape.dropout else _NOTHING
     return [
         Kept(".attention", "probabilities", e * pairs, e * squares, "" if pairs == squares else "no later keys"),
-        Kept(
-            ".attention",
-            "mask",
-            squares if shape.dropout else 0,
-            squares,
-            "" if shape.dropout else "nothing is dropped",
-        ),
-        Kept(
-            ".attention",
-            "probabilities after dropout",
-            0,
-            e * squares,
-            "recomputed from the mask" if shape.dropout else "nothing is dropped",
-        ),
+        _mask(shape, ".attention", squares),
+        Kept(".attention", "probabilities after dropout", 0, e * squares, again),
     ]
+
+
+def _mask(shape: Shape, layer: str, num_bytes: int) -> Kept:
+    """What dropout keeps, a byte an item."""
+    if not shape.dropout:
+        return Kept(layer, "mask", 0, num_bytes, _NOTHING)
+    return Kept(layer, "mask", num_bytes, num_bytes)
 
 
 def _around(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
@@ -206,10 +201,9 @@ def _around(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     x, mask = e * rows * h // cut.outside, rows * h // cut.outside
     probabilities = wide * rows * shape.vocabulary // cut.inside
     text = rows // cut.sequence if cut.sequence > 1 else b * (s + 1)
-    dropped, why_mask = (mask, "") if shape.dropout else (0, "nothing is dropped")
     return [
         Kept("embedding", "windows of text", text, 0, "a byte a token, and of whole texts the last target"),
-        Kept("embedding.dropout", "mask", dropped, mask, why_mask),
+        _mask(shape, "embedding.dropout", mask),
         Kept("norm", "normalized rows; the paper: its input", x, x),
         Kept("norm", "1 / deviation", wide * rows // cut.outside, 0, "one number a row, of the working dtype"),
         Kept("logits", "its input", x, x),
