@@ -137,10 +137,6 @@ def _scaled(owners: _Owners) -> Iterator[_Drawing]:
         yield _Drawing(name, shape, boxes, side[0] * (count if count * side[0] <= 4 else 4 / side[0]), side[1])
 
 
-def _size(drawing: _Drawing) -> str:
-    return " × ".join(f"{n:,}" for n in drawing.shape)
-
-
 def _height(column: Sequence[_Drawing]) -> float:
     """Inches of drawings one under the other, with their labels."""
     return sum(d.height + _OVER + _UNDER + _DOWN for d in column)
@@ -179,7 +175,8 @@ def _draw(ax: Axes, drawing: _Drawing, ranks: int, x: float, y: float) -> None:
     """Draw one parameter, with its name above it and its size below."""
     shape = _of_matrix(drawing.shape)
     ax.text(x, y - 0.04, drawing.name, fontsize=5.5, va="bottom")
-    ax.text(x, y + drawing.height + 0.03, _size(drawing), fontsize=5.0, va="top", color="#666666")
+    size = " × ".join(f"{n:,}" for n in drawing.shape)
+    ax.text(x, y + drawing.height + 0.03, size, fontsize=5.0, va="top", color="#666666")
     for box, who in drawing.owners.items():
         spans = ((0, 1),) * (2 - len(box)) + box
         everywhere = len(who) == ranks and ranks > 1

@@ -85,7 +85,7 @@ def attention(
     groups, (n, t, columns) = groups or heads, qkv.shape
     _, w = widths(columns, heads, groups, value_width)
     y = np.empty_like(qkv, shape=(n, t, heads * w))
-    p = tuple(np.empty_like(qkv, shape=(n, heads, keys.stop, _length(queries))) for queries, keys in tiles(t))
+    p = tuple(np.empty_like(qkv, shape=(n, heads, keys.stop, run.stop - run.start)) for run, keys in tiles(t))
     for part in _parts(qkv, heads):
         q, k, v = split_qkv(widened(qkv[part]), heads, groups, w)
         all_heads = room(y[part])
@@ -179,10 +179,6 @@ def tiles(t: int, size: int | None = None) -> list[tuple[slice, slice]]:
     size = size or max(TILE, -(-t // _TILES))
     ends = [min(start + size, t) for start in range(0, max(t, 1), size)]
     return [(slice(i * size, end), slice(0, end)) for i, end in enumerate(ends)]
-
-
-def _length(run: slice) -> int:
-    return int(run.stop - run.start)
 
 
 def _parts(qkv: Array, heads: int) -> list[slice]:

@@ -165,13 +165,13 @@ def _compute_s(story: Story) -> float | None:
     Source: Chen et al. 2016, arXiv 1604.00981, of the first n; see `Synchronous`. Dutta et al. 2018, arXiv 1803.01113.
     """
     config, n, b = story.config, story.num_workers, story.backups
-    if config.method == "async" and config.compute_seconds:
-        return config.compute_seconds * fmean(slowed(config).get(rank, 1.0) for rank in story.all_ranks[-n:])
-    if config.method not in ("bsp", "backup") or not config.compute_seconds:
+    if config.method not in ("async", "bsp", "backup") or not config.compute_seconds:
         return None
+    factors = sorted(slowed(config).get(rank, 1.0) for rank in story.all_ranks[-n:])
+    if config.method == "async":
+        return config.compute_seconds * fmean(factors)
     if config.compute_time == "exponential" and not slowed(config):
         return Exponential(config.compute_seconds).first_s(n - b, n)
     if config.compute_time == "constant":
-        factors = sorted(slowed(config).get(rank, 1.0) for rank in story.all_ranks[-n:])
         return config.compute_seconds * factors[n - b - 1]
     return None
