@@ -54,7 +54,7 @@ def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
     axes = {axis: getattr(config, axis) or 1 for axis in CUTTING}
     dtype = precision(config.precision).dtype
 
-    def program(comm: Communicator) -> Anatomy:
+    def program(comm: Communicator) -> Anatomy | None:
         use_device(comm, "phantom")
         mesh = Mesh(comm, **axes)
         parts = mesh_parts(config, mesh)
@@ -62,17 +62,19 @@ def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
         layers = model.layers.layers
         each = [slice(k, k + 1) for k in range(len(layers))]
         took = footprints(model, each, num_windows, config.context_bytes + 1, dtype, comm.clock)
+        spread = parts.spread() if parts else None
+        if comm.rank:  # the others' are alike
+            return None
         weights = [
             tuple(Weight(_renamed(p.name, k, place), p.size) for p in layers[k].parameters)
             for place, k in enumerate(like)
         ]
-        spread = parts.spread() if parts else None
         sums = [(_along(mesh, group), _of_all(names, like)) for group, names in (spread.sums if spread else ())]
         return Anatomy([took[k] for k in like], weights, sums)
 
     ranks = axes["tp"] * axes["sp"] * axes["ep"]
-    found: list[Anatomy] = run_virtual(program, ranks, cluster, record=False)[0]
-    return found[0]
+    found: Anatomy = run_virtual(program, ranks, cluster, record=False)[0][0]
+    return found
 
 
 def _along(mesh: Mesh, group: Communicator) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class Part(NamedTuple):
         weights: the sizes of all weights of these layers, each once, by name.
     """
 
-    layers: list[int]
+    layers: tuple[int, ...]
     weights: dict[str, int]
 
     @property
@@ -84,8 +84,7 @@ class Job:
     Attributes:
         sizes: of the axes of the mesh.
         windows: the number in each micro-batch.
-        anatomy: the cost of a micro-batch on each layer.
-        parts: of the ranks of a pipeline, in order; without a pipeline, of a single rank.
+        pipelined: whether they are in a pipeline.
 
     Raises:
         ArgumentError: a feature is not predicted, the axes of the mesh do not multiply to the number of ranks,
@@ -110,10 +109,17 @@ class Job:
                 f"global_batch_size is {config.global_batch_size}; plans need a multiple of {readers * count}: "
                 f"{counted(count, 'micro-batch')} on each of {readers} ranks"
             )
-        self.anatomy: Anatomy = bench.anatomy(config, self.windows)
         self.pipelined = config.method == PIPELINE
-        self.parts = [Part(layers, self.anatomy.of(layers)) for layers in self._layers_of_ranks()]
-        self._displaced = displaced([part.weights for part in self.parts])
+
+    @cached_property
+    def anatomy(self) -> Anatomy:
+        """The cost of a micro-batch on each layer."""
+        return self.bench.anatomy(self.config, self.windows)
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """Of the ranks of a pipeline, in order; without a pipeline, of a single rank."""
+        return [Part(layers, self.anatomy.of(layers)) for layers in self._layers_of_ranks()]
 
     def group(self, *axes: str) -> Group:
         """The slowest group of ranks that differ only in these axes.
@@ -168,7 +174,8 @@ class Job:
     @cached_property
     def stages(self) -> list[Footprint]:
         """The cost of a micro-batch on each stage."""
-        return [joined(self.anatomy.layers[bound]) for bound in self.bounds]
+        key = self.windows, self.schedule.num_stages, *self.bench.cut(self.config)
+        return self.bench.once(lambda: [joined(self.anatomy.layers[bound]) for bound in self.bounds], "stages", *key)
 
     @cached_property
     def busiest_s(self) -> float:
@@ -184,11 +191,11 @@ class Job:
         made = maker(config.schedule), config.schedule, config.chunks, config.micro_batches
         return self.bench.once(make, name, *made, *self.sizes.values(), self.windows, *self.bench.cut(config))
 
-    def _layers_of_ranks(self) -> list[list[int]]:
-        everything = range(len(self.anatomy.layers))
+    def _layers_of_ranks(self) -> list[tuple[int, ...]]:
+        everything = tuple(range(len(self.anatomy.layers)))
         if not self.pipelined:
-            return [list(everything)]
-        return [[layer for s in own for layer in everything[self.bounds[s]]] for own in self.schedule.placement]
+            return [everything]
+        return [tuple(layer for s in own for layer in everything[self.bounds[s]]) for own in self.schedule.placement]
 
     # -- what is reduced, and held, in pieces ---------------------------------------------------------
 
@@ -197,6 +204,10 @@ class Job:
         zero_stage, recipe = self.zero_stage, self.recipe
         least = least_items(zero_stage, self.config.bucket_bytes or BUCKET_BYTES, self.itemsize)
         alignment = self.bench.once(lambda: recipe.alignment, "alignment", recipe, recipe.maker) if zero_stage else 1
+        cut = *self.bench.cut(self.config), len(self.holders.ranks), self._displaced, *part.layers
+        return self.bench.once(lambda: self._pieces(part, least, alignment), "pieces", least, alignment, *cut)
+
+    def _pieces(self, part: Part, least: int, alignment: int) -> list[Piece]:
         layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
         first, last = uses(layers)
         completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(layers)]
@@ -225,6 +236,10 @@ class Job:
         weights, shards = part.weights, len(self.holders.ranks)
         sizes = [(axes, sum(weights[name] for name in names & weights.keys())) for axes, names in self.anatomy.sums]
         return [(self.group(*axes), round(size / shards) * self.itemsize) for axes, size in sizes]
+
+    @cached_property
+    def _displaced(self) -> frozenset[str]:
+        return displaced([part.weights for part in self.parts])
 
     @cached_property
     def held_twice(self) -> list[tuple[tuple[int, ...], Group, int]]:

@@ -26,19 +26,23 @@ class RankMemory(NamedTuple):
     num_bytes: float
 
 
-def memory(job: Job, rank: int) -> RankMemory:
-    """The peak bytes on a pipeline rank: see `kept` for what each stage of ZeRO divides.
+def memory(job: Job) -> list[RankMemory]:
+    """The peak bytes on each pipeline rank: see `kept` for what each stage of ZeRO divides.
 
     Gradients count as if all existed at once with all activations. Communication counts ZeRO's buffers for units, and
     the scratch of collectives: of the largest exchange within layers and, if it overlaps with them, the largest
     reduction, as if both were under way at once; or of the largest collective after the passes, if that is more.
     Pipelines and method dp reduce after the passes, when of the activations only the text is left.
     """
+    return [_on_rank(job, rank, passes) for rank, passes in enumerate(_passes(job))]
+
+
+def _on_rank(job: Job, rank: int, passes: Peaks) -> RankMemory:
     part, zero = job.parts[rank], job.zero_stage
     pieces = job.pieces(part) if zero else []
     whole = sum(piece.room for piece in pieces) if zero else part.size
     exact = kept_of(job.recipe, zero, whole, job.own(part), Slots.shared(pieces).size)
-    passes, (within, reducing, after) = _passes(job)[rank], _scratch(job, rank)
+    within, reducing, after = _scratch(job, rank)
     if job.pipelined or job.config.method == "dp":
         reducing, after = 0.0, max(reducing, after)
     most = max(within + reducing, after)

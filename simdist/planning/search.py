@@ -67,8 +67,7 @@ def planned(config: Config, bench: Workbench) -> Plan:
 
 def _fullest(job: Job) -> tuple[int, RankMemory]:
     """The pipeline rank with the most memory in use, and that."""
-    held = [memory(job, rank) for rank in range(len(job.parts))]
-    return max(enumerate(held), key=lambda pair: pair[1].num_bytes)
+    return max(enumerate(memory(job)), key=lambda pair: pair[1].num_bytes)
 
 
 def _plan(job: Job, rank: int, held: RankMemory) -> Plan:

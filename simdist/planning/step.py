@@ -150,13 +150,15 @@ def _sent(job: Job, pieces: Sequence[Piece], travel: Travel) -> list[tuple[float
 
     Of each kind of link: the time that a layer gains if these take no time, times the share that the pieces gain.
     """
-    layers = job.anatomy.layers
+    layers, nodes = job.anatomy.layers, job.group(*CUTTING).nodes
     sent_s = [(0.0, 0.0)] * len(layers)
-    if not travel.seconds or len(job.group(*CUTTING).ranks) == 1:
+    if not travel.seconds or len(nodes) == 1:
         return sent_s
-    for kind in ("inside", "between"):
+    for kind in ("inside", "between") if nodes.num_nodes > 1 else ("inside",):
         quick = Job(job.config, job.bench.without(kind))
         share = 1 - _travel(quick, pieces).seconds / travel.seconds
+        if not share:
+            continue
         for k, (own, free) in enumerate(zip(layers, quick.anatomy.layers, strict=True)):
             forward_s, backward_s = (share * (own.seconds[letter] - free.seconds[letter]) for letter in "FB")
             sent_s[k] = sent_s[k][0] + forward_s, sent_s[k][1] + backward_s

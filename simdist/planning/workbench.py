@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from math import inf
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from simdist.cluster import Cluster, find_cluster
@@ -27,6 +28,9 @@ __all__ = ["Workbench"]
 
 T = TypeVar("T")
 
+_model: Callable[[Config], tuple[Hashable, ...]]
+_model = attrgetter(*(name for name, option in options() if option.group == "model"))
+"""All settings of a config's model."""
 _MOST_RANKS = 1 << 20
 _SMALL_BYTES = 4096  # of each rank's chunk
 _MOST_MESSAGES = 50_000
@@ -134,8 +138,3 @@ class Workbench:
             return seconds[0]
 
         return self.once(make, "update", how, how.maker, *_model(config))
-
-
-def _model(config: Config) -> tuple[Hashable, ...]:
-    """All settings of the model."""
-    return tuple(getattr(config, name) for name, option in options() if option.group == "model")

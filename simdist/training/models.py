@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from simdist.training.config import Config
 
-__all__ = ["SIZES", "Sample", "build", "kind", "models", "sample", "shape", "sized"]
+__all__ = ["SIZES", "Sample", "build", "kind", "models", "num_layers", "sample", "shape", "sized"]
 
 _DRAWN_BYTES = 8
 """Of an initial weight: each matrix is drawn whole and in float64, even if this rank has only a part of it."""
@@ -116,6 +116,12 @@ def build(config: Config, parts: Parts | None = None) -> Model:
             f"for its first weights, and this machine has {have / 1e9:,.1f} GB"
         )
     return model
+
+
+def num_layers(config: Config) -> int:
+    """The layers of the model that a config asks for: of a GPT the embedding, its blocks, and the logits."""
+    size = shape(config)
+    return len(build(config).layers.layers) if size is None else size.layers + 2
 
 
 class Sample(NamedTuple):

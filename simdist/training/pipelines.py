@@ -24,7 +24,7 @@ from simdist.parallel.pipeline import (
 )
 from simdist.parallel.pipeline.schedules import FILES, maker, options
 from simdist.parallel.precision import precision
-from simdist.training.models import sample
+from simdist.training.models import num_layers, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,7 +145,7 @@ def check(config: Config) -> None:
         raise ArgumentError(f"method pipeline, and zero {config.zero}; a pipeline goes with zero 0 and 1")
     if is_updating(config.schedule):
         _check_updating(config)
-    layers = len(sample(config).like)
+    layers = num_layers(config)
     if config.pp > layers:
         raise ArgumentError(f"pp is {config.pp}; this {config.model} has {layers} layers that can be parted")
     stages = _num_stages(config)

@@ -21,8 +21,7 @@ def check(mesh, most):
     ranks = mesh["pp"] * mesh.get("tp", 1) * mesh.get("sp", 1)
     config, bench = Config(**SIZE | mesh, global_batch_size=4 * mesh["micro_batches"]), Workbench(H100, ranks)
     job, took = Job(config, bench), execute(config, bench)
-    for stage, rank in enumerate(members(job.sizes, "pp")):
-        held = memory(job, stage)
+    for rank, held in zip(members(job.sizes, "pp"), memory(job), strict=True):
         assert held.peaks["activations"] == pytest.approx(took.memory[rank]["activations"], rel=1e-9)
         assert held.peaks["buffers"] >= took.memory[rank]["buffers"]
         assert 0 <= held.num_bytes / took.num_bytes[rank] - 1 < most, f"rank {rank}"

@@ -75,7 +75,7 @@ def test_what_stages_hold_twice_has_its_room(schedule, ranks):
     config = Config(**settings({"pp": ranks, "schedule": schedule, "micro_batches": 2 * ranks, "precision": "bf16"}))
     bench = Workbench(H100, ranks)
     (took, *_) = execute(config, bench).memory
-    assert memory(Job(config, bench), 0).peaks["communication"] == took["communication"] > 500_000
+    assert memory(Job(config, bench))[0].peaks["communication"] == took["communication"] > 500_000
 
 
 def settings(mesh):
@@ -95,7 +95,7 @@ def test_predicted_is_executed(mesh, cluster):
     for category in ("parameters", "gradients", "optimizer state", "activations"):
         assert plan.memory[category] == pytest.approx(took.memory[rank][category], rel=1e-9, abs=1), category
     for stage, other in enumerate(members(plan.sizes, "pp")):
-        passing, there = memory(Job(config, bench), stage).peaks["communication"], took.memory[other]["communication"]
+        passing, there = memory(Job(config, bench))[stage].peaks["communication"], took.memory[other]["communication"]
         assert there - 16 <= passing <= there * (1.3 if plan.sizes["sp"] > 1 else 1), "but for a norm's"
     if config.model == "gpt":  # of a pipeline one more message may be thought to be under way
         most = 1.2 if config.method == "pipeline" else 1
@@ -151,7 +151,7 @@ def test_a_stage_without_weights_has_none_to_send(cluster):
     size = {"hidden_layers": 1, "context_bytes": 3, "embedding_width": 3, "hidden_width": 5, "device": "phantom"}
     config = Config(**size, pp=3, dp=2, micro_batches=2, global_batch_size=12)
     bench = Workbench(cluster, 6)
-    held, rank = memory(Job(config, bench), 1).peaks, members({"pp": 3, "dp": 2}, "pp")[1]
+    held, rank = memory(Job(config, bench))[1].peaks, members({"pp": 3, "dp": 2}, "pp")[1]
     took = execute(config, bench).memory[rank]
     assert held["communication"] == 0
     for category in ("parameters", "gradients", "optimizer state", "activations"):

@@ -5,12 +5,18 @@ rank 0    F0 ------.                   .----> B0      a value made on one rank a
 rank 1             `----> F0  B0 ------'              V-shape, stays there
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-from simdist.parallel.pipeline.action import Action, Value
-from simdist.parallel.pipeline.schedule import Schedule
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["Message", "Step", "gives", "needs", "steps"]
+from simdist.parallel.pipeline.action import Action, Part, Value
+
+if TYPE_CHECKING:
+    from simdist.parallel.pipeline.schedule import Schedule
+
+__all__ = ["Message", "Step", "steps"]
 
 
 class Message(NamedTuple):
@@ -26,47 +32,43 @@ class Step(NamedTuple):
 
     Attributes:
         action: the action at this place.
+        needs: the values it needs.
+        gives: the values it produces.
         receives: the messages it needs from other ranks.
         sends: the messages to other ranks after it.
     """
 
     action: Action
+    needs: tuple[Value, ...]
+    gives: tuple[Value, ...]
     receives: tuple[Message, ...]
     sends: tuple[Message, ...]
 
 
-def needs(schedule: Schedule, rank: int, action: Action) -> list[Value]:
-    """The values an action of this rank needs."""
-    stages = schedule.placement[rank]
-    return [value for part in action.parts if (value := part.needs(stages[part.chunk])) is not None]
-
-
-def gives(schedule: Schedule, rank: int, action: Action) -> list[Value]:
-    """The values an action of this rank produces."""
-    stages = schedule.placement[rank]
-    return [value for part in action.parts for value in part.gives(stages[part.chunk], schedule.num_stages)]
-
-
 def steps(schedule: Schedule) -> list[list[Step]]:
-    """For each rank its row, each action with the messages before and after it.
+    """For each rank its row, each action with the messages before and after it: `Schedule.steps`, which finds it once.
 
     A message appears on both of its ranks. Messages between two ranks may be needed in another order than they are
     made in: identify them by their values.
     """
-    made_on: dict[Value, int] = {}
-    needed_on: dict[Value, int] = {}
-    inputs: list[list[list[Value]]] = []  # by rank and place in its row
-    outputs: list[list[list[Value]]] = []
-    for rank, row in enumerate(schedule.rows):
-        inputs.append([needs(schedule, rank, action) for action in row])
-        outputs.append([gives(schedule, rank, action) for action in row])
-        needed_on.update((value, rank) for values in inputs[rank] for value in values)
-        made_on.update((value, rank) for values in outputs[rank] for value in values)
+    flows = [
+        [_flow(action.parts, stages, schedule.num_stages) for action in row]
+        for row, stages in zip(schedule.rows, schedule.placement, strict=True)
+    ]
+    needed_on = {value: rank for rank, row in enumerate(flows) for needs, _ in row for value in needs}
+    made_on = {value: rank for rank, row in enumerate(flows) for _, gives in row for value in gives}
     rows: list[list[Step]] = []
     for rank, row in enumerate(schedule.rows):
         rows.append([])
-        for action, needed, made in zip(row, inputs[rank], outputs[rank], strict=True):
-            receives = [Message(value, made_on[value], rank) for value in needed if made_on.get(value, rank) != rank]
-            sends = [Message(value, rank, needed_on[value]) for value in made if needed_on.get(value, rank) != rank]
-            rows[rank].append(Step(action, tuple(receives), tuple(sends)))
+        for action, (needs, gives) in zip(row, flows[rank], strict=True):
+            receives = [Message(value, made_on[value], rank) for value in needs if made_on.get(value, rank) != rank]
+            sends = [Message(value, rank, needed_on[value]) for value in gives if needed_on.get(value, rank) != rank]
+            rows[rank].append(Step(action, needs, gives, tuple(receives), tuple(sends)))
     return rows
+
+
+def _flow(parts: Sequence[Part], stages: Sequence[int], num_stages: int) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """The values that the parts of an action need, and those that they give, on a rank with these stages."""
+    needs = (part.needs(stages[part.chunk]) for part in parts)
+    gives = (part.gives(stages[part.chunk], num_stages) for part in parts)
+    return tuple(value for value in needs if value is not None), tuple(chain.from_iterable(gives))

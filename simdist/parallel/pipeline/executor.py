@@ -10,7 +10,6 @@ from simdist.arrays import Array, metered
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, Value
-from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.post import Post
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
@@ -95,7 +94,7 @@ class Executor:
         self._comm = comm
         self._stages = stages
         self._clockwork = None if times is None else Clockwork(schedule, times)
-        self._steps = steps(schedule)[comm.rank]
+        self._steps = schedule.steps[comm.rank]
         parts = [part for step in self._steps for part in step.action.parts]
         self._has_backward = {(p.chunk, p.micro_batch) for p in parts if not isinstance(p, Forward)}
         self._contexts: dict[tuple[int, int], Any] = {}  # by chunk and micro-batch, of those in flight

@@ -13,7 +13,6 @@ from math import inf
 from typing import NamedTuple
 
 from simdist.parallel.pipeline.action import Part, Value
-from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.play import Course
 from simdist.parallel.pipeline.schedule import Schedule
@@ -46,10 +45,9 @@ def peaks(
         course: with `Times.rendezvous`, if what is sent stays until its receiver has posted a buffer. If not given, it
             is copied and free at once.
     """
-    rows = steps(schedule)
     left = {} if course is None else course.left
     found = []
-    for rank, row in enumerate(rows):
+    for rank, row in enumerate(schedule.steps):
         walk = _Walk(schedule, rank, stages, sizes or [1.0] * schedule.num_micro_batches)
         looks = [0.0] * len(row) if course is None else [0.0, *course.end[rank]][:-1]  # for sends that are complete
         under_way: list[Value] = []

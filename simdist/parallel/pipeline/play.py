@@ -17,7 +17,7 @@ from math import inf
 
 from simdist.errors import require_known
 from simdist.parallel.pipeline.action import Value
-from simdist.parallel.pipeline.dataflow import Message, Step, gives, needs, steps
+from simdist.parallel.pipeline.dataflow import Message, Step
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.times import Clockwork, Times
 from simdist.words import counted, listed
@@ -50,40 +50,33 @@ class Course:
         return f"<course of {actions} on {counted(len(self.end), 'rank')}{stuck if self.waiting else ''}>"
 
 
-def play(
-    schedule: Schedule, times: Times, sends: str = "buffered", rows: Sequence[Sequence[Step]] | None = None
-) -> Course:
+def play(schedule: Schedule, times: Times, sends: str = "buffered") -> Course:
     """Go through all rows.
 
     Args:
         sends: "buffered" or "blocking".
-        rows: `steps(schedule)`, if known already.
 
     Raises:
         UnknownNameError: there is no such way to send.
         ArgumentError: `times` has another number of stages.
     """
     require_known("way to send", sends, SENDS)
-    if sends == "buffered" and not times.ports:
-        return _Buffered(schedule, times, {}).play()
-    rows = rows or steps(schedule)
-    if sends == "blocking":
-        return _blocking(schedule, times, rows)
-    messages = (message for row in rows for step in row for message in step.sends)
-    return _Buffered(schedule, times, {value: (src, dst) for value, src, dst in messages}).play()
+    return _blocking(schedule, times) if sends == "blocking" else _Buffered(schedule, times).play()
 
 
 class _Buffered:
-    """A play with buffered sends. Where links have ports, `routes` gives the sender and receiver of each message."""
+    """A play with buffered sends."""
 
-    def __init__(self, schedule: Schedule, times: Times, routes: Mapping[Value, tuple[int, int]]) -> None:
-        self._schedule, self._rows, self._times, self._routes = schedule, schedule.rows, times, routes
+    def __init__(self, schedule: Schedule, times: Times) -> None:
+        self._rows, self._times = schedule.steps, times
+        messages = (message for row in self._rows for step in row for message in step.sends if times.ports)
+        self._routes = {value: (src, dst) for value, src, dst in messages}  # where links have ports
         self._clockwork, self._ports = Clockwork(schedule, times), _Ports(times)
         self._course = Course([[] for _ in self._rows], [[] for _ in self._rows])
         self._made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
         self._waiter: dict[Value, int] = {}  # the rank that waits for it
         self._busy: list[tuple[float, int]] = []  # when each rank's action ends; messages take ports in order of time
-        self._unexpected = set(routes) if times.rendezvous else set[Value]()  # messages whose receiver has no buffer
+        self._unexpected = set(self._routes) if times.rendezvous else set[Value]()  # whose receiver has no buffer
         self._ready: set[Value] = set()  # those of them that are made
 
     def play(self) -> Course:
@@ -95,7 +88,7 @@ class _Buffered:
         while self._busy:
             now, rank = heappop(self._busy)
             place = len(self._course.end[rank]) - 1
-            for value in gives(self._schedule, rank, self._rows[rank][place]):
+            for value in self._rows[rank][place].gives:
                 if value in self._unexpected:
                     self._ready.add(value)
                 else:
@@ -103,14 +96,14 @@ class _Buffered:
             self._expect(rank, place + 2, now)
             self._go_on(rank)
         if self._waiter:
-            self._course.waiting = _awaited(self._schedule, self._waiter)
+            self._course.waiting = _awaited(self._rows, self._waiter)
         return self._course
 
     def _expect(self, rank: int, place: int, now: float) -> None:
         """A rank has buffers for what this action needs: messages that are ready leave."""
         if not self._unexpected or place >= len(self._rows[rank]):
             return
-        for value in needs(self._schedule, rank, self._rows[rank][place]):
+        for value in self._rows[rank][place].needs:
             self._unexpected.discard(value)
             if value in self._ready:
                 self._ready.remove(value)
@@ -129,14 +122,13 @@ class _Buffered:
         start, end = self._course.start[rank], self._course.end[rank]
         if len(end) == len(self._rows[rank]):
             return
-        action = self._rows[rank][len(end)]
-        inputs = needs(self._schedule, rank, action)
-        missing = [value for value in inputs if value not in self._made]
+        step = self._rows[rank][len(end)]
+        missing = [value for value in step.needs if value not in self._made]
         if missing:
             self._waiter[missing[0]] = rank
             return
-        start.append(max([end[-1] if end else 0.0, *(self._arrival(value, rank) for value in inputs)]))
-        end.append(start[-1] + self._clockwork.of(rank, action))
+        start.append(max([end[-1] if end else 0.0, *(self._arrival(value, rank) for value in step.needs)]))
+        end.append(start[-1] + self._clockwork.of(rank, step.action))
         heappush(self._busy, (end[-1], rank))
 
     def _arrival(self, value: Value, rank: int) -> float:
@@ -144,8 +136,8 @@ class _Buffered:
         return made_s if maker == rank else self._course.arrived.get(value, made_s + self._times.hop(maker, rank))
 
 
-def _awaited(schedule: Schedule, waiter: Mapping[Value, int]) -> dict[int, Message]:
-    maker = {value: rank for rank, row in enumerate(schedule.rows) for a in row for value in gives(schedule, rank, a)}
+def _awaited(rows: Sequence[Sequence[Step]], waiter: Mapping[Value, int]) -> dict[int, Message]:
+    maker = {value: rank for rank, row in enumerate(rows) for step in row for value in step.gives}
     return {rank: Message(value, maker.get(value, rank), rank) for value, rank in waiter.items()}
 
 
@@ -169,11 +161,11 @@ class _Ports:
         return arrived
 
 
-def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) -> Course:
+def _blocking(schedule: Schedule, times: Times) -> Course:
     course = Course([[] for _ in schedule.rows], [[] for _ in schedule.rows])
     clock = [0.0] * schedule.num_ranks
     clockwork = Clockwork(schedule, times)
-    messages = [_messages(schedule, rank, row, clockwork, clock, course) for rank, row in enumerate(rows)]
+    messages = [_messages(rank, row, clockwork, clock, course) for rank, row in enumerate(schedule.steps)]
     waiter: dict[Message, int] = {}  # the rank at one end of a message that waits for the other end
     runnable = deque(range(len(messages)))
     while runnable:
@@ -193,18 +185,18 @@ def _blocking(schedule: Schedule, times: Times, rows: Sequence[Sequence[Step]]) 
 
 
 def _messages(
-    schedule: Schedule, rank: int, row: Sequence[Step], clockwork: Clockwork, clock: list[float], course: Course
+    rank: int, row: Sequence[Step], clockwork: Clockwork, clock: list[float], course: Course
 ) -> Iterator[Message]:
     """Go through a rank's row: yields each message at which it waits for another rank."""
     on_rank: set[Value] = set()  # the values on this rank
-    for action, receives, sends in row:
+    for action, needs, gives, receives, sends in row:
         yield from receives
         on_rank.update(message.value for message in receives)
-        for value in needs(schedule, rank, action):
+        for value in needs:
             if value not in on_rank:
                 yield Message(value, rank, rank)  # no rank sends it
         course.start[rank].append(clock[rank])
         clock[rank] += clockwork.of(rank, action)
         course.end[rank].append(clock[rank])
-        on_rank.update(gives(schedule, rank, action))
+        on_rank.update(gives)
         yield from sends

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from simdist.arrays import Ledger
 from simdist.errors import UnknownNameError
 from simdist.parallel.pipeline.action import Value
-from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.formulas import Formula, formula
 from simdist.parallel.pipeline.memory import Memory
@@ -67,7 +66,7 @@ def predicted_taken(
         stages: the footprint of a micro-batch on each stage.
         sizes: the size of each micro-batch relative to that; 1 where not given.
     """
-    report, rows = validate(schedule), steps(schedule)
+    report, rows = validate(schedule), schedule.steps
 
     def num_bytes(value: Value) -> float:
         return value_bytes(stages, value) * (1 if sizes is None else sizes[value.micro_batch])

@@ -8,6 +8,7 @@ from typing import Any
 
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Part
+from simdist.parallel.pipeline.dataflow import Step, steps
 from simdist.parallel.pipeline.placement import Placement, linear
 from simdist.parallel.pipeline.weights import FLUSH, Weights
 from simdist.words import counted
@@ -18,7 +19,7 @@ __all__ = ["Schedule", "require_schedule"]
 @dataclass(frozen=True)
 class Schedule:
     """A pipeline's schedule: for each rank its row of actions, done in this order, each as soon as its inputs are
-    ready. All messages follow from it (`simdist.parallel.pipeline.dataflow`).
+    ready. All messages follow from it: `steps`.
 
         mine = Schedule("mine", [[Forward(0), Forward(1), Backward(0), Backward(1)],
                                  [Forward(0), Backward(0), Forward(1), Backward(1)]])
@@ -83,6 +84,11 @@ class Schedule:
     def is_linear(self) -> bool:
         """Whether each rank r has stage r alone."""
         return self.placement == linear(len(self.rows))
+
+    @cached_property
+    def steps(self) -> list[list[Step]]:
+        """For each rank its row, each action with its messages: see `simdist.parallel.pipeline.dataflow`."""
+        return steps(self)
 
     @property
     def share(self) -> float:

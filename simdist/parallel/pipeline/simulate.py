@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simdist.errors import require_kind
-from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.memory import Memory, levels
 from simdist.parallel.pipeline.play import Course, play
 from simdist.parallel.pipeline.schedule import Schedule, require_schedule
@@ -124,7 +123,7 @@ class Simulation:
 
     def _messages(self) -> Iterator[Span]:
         """A send lasts from the end of its action until it arrives; a receive from the end of the previous action."""
-        rows = steps(self.schedule)
+        rows = self.schedule.steps
         arrives: dict[object, float] = {}
         tags: dict[object, int] = {}
         for rank, row in enumerate(rows):

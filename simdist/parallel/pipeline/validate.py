@@ -6,7 +6,6 @@ from typing import NoReturn
 
 from simdist.errors import ScheduleError
 from simdist.parallel.pipeline.action import Part
-from simdist.parallel.pipeline.dataflow import steps
 from simdist.parallel.pipeline.memory import Memory, peak
 from simdist.parallel.pipeline.play import Course, play
 from simdist.parallel.pipeline.schedule import Schedule, require_schedule
@@ -54,8 +53,7 @@ def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "
     where = _inventory(schedule)
     _complete(schedule, where)
     _in_order(schedule, where)
-    rows = steps(schedule)
-    courses = {way: play(schedule, Times(), way, rows) for way in {"buffered", "blocking", sends}}
+    courses = {way: play(schedule, Times(), way) for way in {"buffered", "blocking", sends}}
     if courses[sends].waiting:
         refuse_deadlock(schedule, courses[sends], sends)
     ranks, counted = range(schedule.num_ranks), Memory()
@@ -64,7 +62,7 @@ def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "
         in_flight=in_flight,
         memory=in_flight if memory in (None, counted) else tuple(peak(schedule, rank, memory) for rank in ranks),
         weight_versions=tuple(tuple(stage.most for stage in chunks) for chunks in versions(schedule)),
-        messages=tuple(sum(len(step.sends) for step in row) for row in rows),
+        messages=tuple(sum(len(step.sends) for step in row) for row in schedule.steps),
         blocking=not courses["blocking"].waiting,
     )
 

@@ -50,3 +50,13 @@ def test_dualpipe_runs_both_ways():
     down = {m.value.micro_batch for m in sent if m.value.what == "activation" and m.dst == m.src + 1}
     up = {m.value.micro_batch for m in sent if m.value.what == "activation" and m.dst == m.src - 1}
     assert (down, up) == ({0, 1, 2, 3}, {4, 5, 6, 7})
+
+
+def test_a_schedule_finds_its_messages_once():
+    one = parse("F0 B0\nF0 B0")
+    assert one.steps is one.steps
+    assert one.steps == steps(one)
+    assert [(step.needs, step.gives) for step in one.steps[1]] == [
+        ((Value("activation", 1, 0),), (Value("gradient", 1, 0),)),
+        ((Value("gradient", 1, 0),), (Value("gradient", 0, 0),)),
+    ]
