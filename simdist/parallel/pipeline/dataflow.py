@@ -16,7 +16,7 @@ from simdist.parallel.pipeline.action import Action, Part, Value
 if TYPE_CHECKING:
     from simdist.parallel.pipeline.schedule import Schedule
 
-__all__ = ["Message", "Step", "steps"]
+__all__ = ["Message", "Step", "expected", "steps"]
 
 
 class Message(NamedTuple):
@@ -65,6 +65,13 @@ def steps(schedule: Schedule) -> list[list[Step]]:
             sends = [Message(value, rank, needed_on[value]) for value in gives if needed_on.get(value, rank) != rank]
             rows[rank].append(Step(action, needs, gives, tuple(receives), tuple(sends)))
     return rows
+
+
+def expected(row: Sequence[Step], place: int) -> Sequence[Step]:
+    """The steps whose receives a rank posts when it comes to this place of its row: one place ahead, so that messages
+    can arrive early; at first also those of the place itself.
+    """
+    return row[place + 1 if place else 0 : place + 2]
 
 
 def _flow(parts: Sequence[Part], stages: Sequence[int], num_stages: int) -> tuple[tuple[Value, ...], tuple[Value, ...]]:

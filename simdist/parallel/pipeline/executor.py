@@ -10,6 +10,7 @@ from simdist.arrays import Array, metered
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, Value
+from simdist.parallel.pipeline.dataflow import expected
 from simdist.parallel.pipeline.post import Post
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
@@ -125,11 +126,9 @@ class Executor:
             return (len(batch[value.micro_batch].inputs), *tails[stage])
 
         self.post.begin()
-        if self._steps:
-            self.post.expect(self._steps[0], shape)
         for place, step in enumerate(self._steps):
-            if place + 1 < len(self._steps):
-                self.post.expect(self._steps[place + 1], shape)
+            for ahead in expected(self._steps, place):
+                self.post.expect(ahead, shape)
             for message in step.receives:
                 self._values[message.value] = self.post.wait(message.value)
             self._act(step.action, batch, keeper)

@@ -13,6 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from simdist.parallel.pipeline.action import Part, Value
+from simdist.parallel.pipeline.dataflow import expected
 from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.play import Course
 from simdist.parallel.pipeline.schedule import Schedule
@@ -52,7 +53,7 @@ def peaks(
         looks = [0.0] * len(row) if course is None else [0.0, *course.end[rank]][:-1]  # for sends that are complete
         under_way: list[Value] = []
         for place, (step, look) in enumerate(zip(row, looks, strict=True)):
-            for ahead in row[place + 1 if place else 0 : place + 2]:
+            for ahead in expected(row, place):
                 walk.wait_for(message.value for message in ahead.receives)
             walk.let_go(value for value in under_way if left.get(value, -inf) < look)
             under_way = [value for value in under_way if left.get(value, -inf) >= look]

@@ -4,7 +4,7 @@ Messages are sent in one of two ways:
 
     buffered    a send takes no time on its rank. The message arrives Tcomm later (MPI_Isend), or Tcomm after its
                 sender's port is free, and no sooner than the receiver's port allows. With `Times.rendezvous` it leaves
-                when its receiver has a buffer for it: from one action before the one that needs it
+                when its receiver has a buffer for it: when that one expects it
     blocking    a send and its receive wait for each other, then hold both ranks for Tcomm (MPI_Ssend). A rank
                 receives the inputs of an action before it, and sends the outputs after it, in order
 """
@@ -17,7 +17,7 @@ from math import inf
 
 from simdist.errors import require_known
 from simdist.parallel.pipeline.action import Value
-from simdist.parallel.pipeline.dataflow import Message, Step
+from simdist.parallel.pipeline.dataflow import Message, Step, expected
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.times import Clockwork, Times
 from simdist.words import counted, listed
@@ -83,7 +83,6 @@ class _Buffered:
         """Go through all rows."""
         for rank in range(len(self._rows)):
             self._expect(rank, 0, 0.0)
-            self._expect(rank, 1, 0.0)
             self._go_on(rank)
         while self._busy:
             now, rank = heappop(self._busy)
@@ -93,21 +92,21 @@ class _Buffered:
                     self._ready.add(value)
                 else:
                     self._give(value, rank, now)
-            self._expect(rank, place + 2, now)
+            self._expect(rank, place + 1, now)
             self._go_on(rank)
         if self._waiter:
             self._course.waiting = _awaited(self._rows, self._waiter)
         return self._course
 
     def _expect(self, rank: int, place: int, now: float) -> None:
-        """A rank has buffers for what this action needs: messages that are ready leave."""
-        if not self._unexpected or place >= len(self._rows[rank]):
+        """A rank that comes to this place has buffers for what it expects: messages that are ready leave."""
+        if not self._unexpected:
             return
-        for value in self._rows[rank][place].needs:
+        for value, src, _ in (message for step in expected(self._rows[rank], place) for message in step.receives):
             self._unexpected.discard(value)
             if value in self._ready:
                 self._ready.remove(value)
-                self._give(value, self._routes[value][0], now)
+                self._give(value, src, now)
 
     def _give(self, value: Value, rank: int, now: float) -> None:
         self._made[value] = now, rank

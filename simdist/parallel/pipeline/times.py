@@ -36,7 +36,7 @@ class Times:
             each occupies it. A rank has one port of each kind to send by and one to receive by, through which
             messages go one after the other; those without a port do not wait.
         rendezvous: whether messages with ports wait until their receiver has a buffer for them, as long ones do under
-            MPI. The executor makes it one action before the one that needs it.
+            MPI: see `simdist.parallel.pipeline.dataflow.expected`.
         overlapped: F&B, a forward and a whole backward at once, for a p-th part of the model; F+B+W if not given.
 
     Raises:

@@ -6,6 +6,7 @@ import pytest
 from pipeline_training import BOTH_WAYS
 
 from simdist.parallel.pipeline import Message, Value, parse, schedule, schedules, steps
+from simdist.parallel.pipeline.dataflow import expected
 
 
 def test_two_ranks():
@@ -60,3 +61,9 @@ def test_a_schedule_finds_its_messages_once():
         ((Value("activation", 1, 0),), (Value("gradient", 1, 0),)),
         ((Value("gradient", 1, 0),), (Value("gradient", 0, 0),)),
     ]
+
+
+def test_receives_are_posted_one_place_ahead_each_once():
+    row = parse("F0 F1 B0 B1\nF0 B0 F1 B1").steps[0]
+    assert [expected(row, place) for place in range(4)] == [row[:2], row[2:3], row[3:], []]
+    assert expected([], 0) == []
