@@ -97,7 +97,7 @@ def course(job: Job) -> Simulation:
     """The pipeline's schedule, simulated with the times of its stages and of messages over the nodes' network cards.
 
     Ranks that share layers send at once: each message arrives when all have. Messages of other pipelines interleave:
-    a card is busy for as long as it takes to send one message of each.
+    a card is busy for as long as it takes to send one message of each, and not before the step begins.
     """
     return job.once(lambda: _course(job), "course")
 

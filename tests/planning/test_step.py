@@ -131,7 +131,7 @@ def test_network_cards_that_pipelines_share(mesh, bytes_per_s):
     cluster = HALVES.with_(nics_per_node=1, between=Link(5e-6, bytes_per_s))
     size = {"width": 512, "context_bytes": 256, "layers": 8}
     config, bench = Config(**SMALL | size | mesh), Workbench(cluster, 8)
-    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.06)
+    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.03)
 
 
 @pytest.mark.parametrize(("precision", "rate"), [("bf16", 989.4e12), ("float32", 67e12)])
@@ -197,10 +197,20 @@ def test_of_groups_some_of_which_cross_nodes_these_share_a_card(devices_per_node
 
 
 @pytest.mark.slow(but=2)
+@pytest.mark.parametrize("bytes_per_s", [10e9, 2e9])
 @pytest.mark.parametrize("schedule", ["zb-v", "zb-h2", "1f1b", "interleaved-1f1b", "gpipe", "dualpipe"])
-def test_over_slow_links_stages_wait_as_executed(schedule):
+def test_over_slow_links_stages_wait_as_executed(schedule, bytes_per_s):
     """Messages take longer than actions, and leave only when their receiver expects them."""
-    cluster = H100.with_(devices_per_node=1, nics_per_node=1, between=Link(5e-6, 10e9))
+    check_over_slow_links(schedule, bytes_per_s)
+
+
+def test_a_message_overtakes_one_that_waits_to_leave():
+    """The step of v-half would take 3% longer if they arrived in the order in which they were ready."""
+    check_over_slow_links("v-half", 2e9)
+
+
+def check_over_slow_links(schedule, bytes_per_s):
+    cluster = H100.with_(devices_per_node=1, nics_per_node=1, between=Link(5e-6, bytes_per_s))
     size = {"width": 1024, "context_bytes": 1024, "layers": 8, "vocabulary": 256}
     mesh = {"pp": 4, "micro_batches": 8, "global_batch_size": 8, "schedule": schedule}
     config, bench = Config(**SMALL | size | mesh), Workbench(cluster, 4)

@@ -9,12 +9,12 @@ Messages are sent in one of two ways:
                 receives the inputs of an action before it, and sends the outputs after it, in order
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from math import inf
 
+from simdist.cluster.network import Path, Port
 from simdist.errors import require_known
 from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.dataflow import Message, Step, expected
@@ -141,23 +141,20 @@ def _awaited(rows: Sequence[Sequence[Step]], waiter: Mapping[Value, int]) -> dic
 
 
 class _Ports:
-    """When the ports of all ranks are free, by rank and kind."""
+    """The paths between ranks with ports: those of a virtual cluster, on which a message holds both ports in turn."""
 
     def __init__(self, times: Times) -> None:
-        self._times, self._ports = times, times.ports or {}
-        self._out: dict[tuple[int, str], float] = {}
-        self._into: dict[tuple[int, str], float] = {}
+        self._times = times
+        out, into = defaultdict[tuple[int, str], Port](Port), defaultdict[tuple[int, str], Port](Port)
+        self._paths = {
+            (src, dst): Path(out[src, kind], into[dst, kind], times.hop(src, dst) - held, held)
+            for (src, dst), (kind, held) in (times.ports or {}).items()
+        }
 
     def carry(self, src: int, dst: int, now: float) -> float:
         """When a message arrives that is ready now; to be called in the order of time."""
-        hop = self._times.hop(src, dst)
-        if (src, dst) not in self._ports:
-            return now + hop
-        kind, held = self._ports[src, dst]
-        sent = max(now, self._out.get((src, kind), 0.0))
-        arrived = max(sent + hop, self._into.get((dst, kind), -inf) + held)
-        self._out[src, kind], self._into[dst, kind] = sent + held, arrived
-        return arrived
+        path = self._paths.get((src, dst))
+        return now + self._times.hop(src, dst) if path is None else path.carry(1, now)[1]
 
 
 def _blocking(schedule: Schedule, times: Times) -> Course:

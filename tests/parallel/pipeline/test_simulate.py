@@ -109,11 +109,12 @@ def test_long_messages_wait_until_their_receiver_is_one_action_away():
 
 
 def test_ranks_have_ports_of_their_own_and_two_wires_may_share_one():
-    one = parse("F0 F1 B0 B1\nF0 F1 B0 B1\nF0 F1 B0 B1")
+    one = parse("F0 F1 B0 B1\nF0 F1 B0 B1\nF0 B0 F1 B1")
     wires = {(0, 1): ("out", 4.0), (1, 2): ("out", 6.0), (1, 0): ("out", 4.0)}
-    found = simulate(one, Times(1, 1, 0, communication=1.0, ports=wires)).course
-    assert found.start[2][:2] == [4, 10]  # F0 arrives at 2 and at 4; F1 at 6, is made at 7, and leaves at 9
-    assert found.start[0][2:] == [16, 20]  # B0 is made at 14, while F1 holds the port until 15, and B1 leaves at 19
+    hops = {pair: held for pair, (_, held) in wires.items()} | {(2, 1): 1.0}
+    found = simulate(one, Times(1, 1, 0, communication=hops, ports=wires)).course
+    assert found.start[2] == [12, 13, 18, 19]  # F0 arrives at 5 and at 12; F1 at 9, is made at 10, and leaves at 12
+    assert found.start[0][2:] == [22, 26]  # B0 is made at 16, while F1 holds the port until 18, and B1 leaves at 22
 
 
 def test_a_rank_receives_one_message_at_a_time():
