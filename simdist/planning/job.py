@@ -119,7 +119,9 @@ class Job:
     @cached_property
     def parts(self) -> list[Part]:
         """Of the ranks of a pipeline, in order; without a pipeline, of a single rank."""
-        return [Part(layers, self.anatomy.of(layers)) for layers in self._layers_of_ranks()]
+        each = self._layers_of_ranks()
+        key = *self.bench.cut(self.config), *each
+        return self.bench.once(lambda: [Part(layers, self.anatomy.of(layers)) for layers in each], "parts", *key)
 
     def group(self, *axes: str) -> Group:
         """The slowest group of ranks that differ only in these axes.

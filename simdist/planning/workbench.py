@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from simdist.cluster import Cluster, find_cluster
-from simdist.collectives.registry import choose, find
+from simdist.collectives.registry import choose, find, version
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
@@ -107,9 +107,13 @@ class Workbench:
         It is found in the virtual world, with a small array where ranks share no memory: there it is a share of the
         array, depending on the algorithm. Where that would take too many messages, it is a chunk, as in a ring.
         """
-        p, cluster = len(group.ranks), self.cluster
-        if p == 1 or num_bytes == 0:
+        if len(group.ranks) == 1 or num_bytes == 0:
             return 0.0
+        key = operation, version(operation), group.ranks, num_bytes
+        return self.once(lambda: self._scratch_bytes(group, operation, num_bytes), "scratch", *key)
+
+    def _scratch_bytes(self, group: Group, operation: str, num_bytes: int) -> float:
+        p, cluster = len(group.ranks), self.cluster
         name = choose(operation, group, num_bytes).shared.name
         small = num_bytes if cluster.one_memory else p * _SMALL_BYTES
         found = find(operation, name)
@@ -120,7 +124,7 @@ class Workbench:
             call = Call(operation, name, small, group.ranks, "")
             return scratch_bytes(cluster, (), [call], itemsize=4) / small
 
-        return num_bytes * self.once(make, "scratch", operation, found.run, group.ranks, small)
+        return num_bytes * self.once(make, "measured scratch", operation, found.run, group.ranks, small)
 
     def update_s(self, config: Config) -> float:
         """The time to update one weight."""
