@@ -7,7 +7,7 @@ from simdist.nn import Shape, published, published_names
 from simdist.nn.formulas import num_parameters
 from simdist.parallel.pipeline import modelled_costs
 from simdist.training import Config, merged
-from simdist.training.models import build, sample, shape
+from simdist.training.models import build, num_layers, sample, shape
 
 
 @pytest.mark.parametrize("name", ["gpt", "mlp"])
@@ -101,3 +101,18 @@ def test_blocks_without_experts_keep_their_own_size_as_long_as_there_are_any():
     assert shape(Config(model="llama4-maverick", dense_layers=0)) == published("llama4-maverick")
     assert shape(Config(model="llama4-maverick", expert_every=1)).dense_ffn_width is None
     assert shape(Config(model="deepseek-v3", dense_layers=0, expert_every=2)).dense_ffn_width == 18_432
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"model": "gpt", "layers": 3},
+        {"model": "gpt", "layers": 0},
+        {"model": "gpt", "layers": 4, "experts": 2, "expert_every": 2},
+        {"model": "mlp", "hidden_layers": 2},
+    ],
+    ids=str,
+)
+def test_layers_are_counted_without_a_model(given):
+    config = Config(**given)
+    assert num_layers(config) == len(sample(config).like)
