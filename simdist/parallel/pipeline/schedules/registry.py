@@ -1,6 +1,7 @@
 """Registry: every schedule by name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from inspect import signature
 from numbers import Integral
@@ -140,4 +141,5 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
             f"{counted(made.num_micro_batches, 'micro-batch')}; "
             f"{counted(stages, 'stage')} and {counted(micro_batches, 'micro-batch')} are asked for"
         )
-    return made
+    # A program's own may be made of a paper's, and named after it; but the paper's formulas are not for its rows.
+    return replace(made, name=first_name(name)) if _MAKERS.is_own(made.name) and not _MAKERS.is_own(name) else made

@@ -1,9 +1,12 @@
 """Schedules by name."""
 
+from copy import deepcopy
+from dataclasses import replace
+
 import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
-from simdist.parallel.pipeline import Forward, Schedule, Times, schedule, schedules
+from simdist.parallel.pipeline import Forward, Schedule, Times, named, paper, schedule, schedules
 from simdist.parallel.pipeline.formulas import formula
 from simdist.parallel.pipeline.schedules import options, registry
 
@@ -28,6 +31,18 @@ def test_the_names_of_other_papers():
     for other, name in {**names, "ZB2P": "zb-auto", "V-ZB": "zb-v", "ZBV": "zb-v", "DualPipeV": "dualpipe-v"}.items():
         assert schedule(other, stages=4, micro_batches=8) == schedule(name, stages=4, micro_batches=8)
         assert options(other) == options(name)
+
+
+def test_ones_own_has_no_papers_formula_whatever_it_is_made_of(monkeypatch):
+    monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))
+
+    @named("mine")
+    def mine(stages, micro_batches):
+        return replace(schedule("1f1b", stages, micro_batches), rows=schedule("gpipe", stages, micro_batches).rows)
+
+    named("other")(lambda stages, micro_batches: replace(mine(stages, micro_batches), name="any"))
+    assert [schedule(name, 4, 8).name for name in ("mine", "Mine", "other", "1F1B")] == ["mine", "mine", "any", "1f1b"]
+    assert paper(schedule("mine", 4, 8), Times()) is None
 
 
 def test_the_same_every_time():
