@@ -36,7 +36,11 @@ class ModelGradient:
         self._weights: Array | None = None
 
     def __call__(self, weights: Array, step: int) -> tuple[float, Array]:
-        """The loss in nats per target, and its gradient, in an array that the next call reuses."""
+        """The loss in nats per target, and its gradient, in an array that the next call reuses.
+
+        Raises:
+            ArrayError: a layer has replaced a parameter's array; see `Parameters.check_views`.
+        """
         model, parameters = self._model, self._model.parameters
         if weights is not self._weights:
             parameters.bind(weights, np.zeros_like(weights))
@@ -46,4 +50,5 @@ class ModelGradient:
         own = len(part.windows) * model.targets_per_window
         total, context = model.forward(part.windows)
         model.backward(context, self._workers / (part.batch_size * model.targets_per_window))
+        parameters.check_views()
         return total / own if own else np.nan, parameters.gradient

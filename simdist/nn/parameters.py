@@ -105,6 +105,7 @@ class Parameters:
         self._parameters = list(parameters)
         self.spans: dict[str, slice] = {}
         self.size = 0
+        self._views: list[tuple[Parameter, Array, Array]] = []
         for parameter in self._parameters:
             if parameter.name in self.spans:
                 raise ArgumentError(f"two parameters are named {parameter.name!r}; names must be unique in a model")
@@ -151,6 +152,21 @@ class Parameters:
             span = self.spans[parameter.name]
             parameter.data = data[span].reshape(parameter.shape)
             parameter.gradient = gradient[span].reshape(parameter.shape)
+        self._views = [(each, each.data, each.gradient) for each in self._parameters]
+
+    def check_views(self) -> None:
+        """Make sure that the parameters still have the views that `bind` gave them, if it did.
+
+        Raises:
+            ArrayError: one has another array, whose values would not be reduced, updated or saved.
+        """
+        for parameter, data, gradient in self._views:
+            if parameter.data is not data or parameter.gradient is not gradient:
+                name = "gradient" if parameter.data is data else "data"
+                raise ArrayError(
+                    f"{name} of {parameter.name} is another array than before; needs the same with new values, "
+                    f"as by {name}[...] = …"
+                )
 
     def initialize(self, seed: int) -> None:
         """Fill the bound data with the initial values, rounded to its dtype; a phantom stays empty."""

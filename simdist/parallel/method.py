@@ -51,9 +51,14 @@ class Method(Learner):
     def train(
         self, windows: Sequence[Array], scale: float, learning_rate: float, noise: Sequence[Noise] | None = None
     ) -> float:
-        """See Learner."""
+        """See Learner.
+
+        Raises:
+            ArrayError: the step gave a parameter another array; see `Parameters.check_views`.
+        """
         total, last = 0.0, len(windows) - 1
         for i, each in enumerate(windows):
             total += self.backward(each, scale, None if noise is None else noise[i], last=i == last)
         self.step(learning_rate)
+        self.model.parameters.check_views()
         return total

@@ -81,3 +81,16 @@ def test_names_are_unique():
 def test_vectors_must_fit(data, gradient, what):
     with pytest.raises(ArrayError, match=what):
         some().bind(data, gradient)
+
+
+@pytest.mark.parametrize("name", ["data", "gradient"])
+def test_an_array_that_takes_the_place_of_a_view_is_found(name):
+    parameters = some()
+    parameters.check_views()
+    parameters.bind(np.ones(10), np.zeros(10))
+    _, b, _ = parameters
+    setattr(b, name, getattr(b, name).__iadd__(1))  # as b.data += 1 does
+    parameters.check_views()
+    setattr(b, name, getattr(b, name) + 1)
+    with pytest.raises(ArrayError, match=rf"{name} of b is another array than before; .* {name}\[\.\.\.\] = …"):
+        parameters.check_views()
