@@ -242,8 +242,10 @@ def test_one_rank_trains_and_leaves_its_folder(text, tmp_path, capsys):
     assert len([line for line in out.splitlines() if line.strip()[:1] in "124"]) >= 3
 
 
-def test_a_run_that_diverges_says_once_in_which_step(text, tmp_path, capsys):
-    words = ["--data", text, "--out", str(tmp_path / "run"), "--learning-rate=1e10", "--steps=9", *SMALL]
+@pytest.mark.parametrize("method", ["ddp", "async", "local-sgd"])
+def test_a_run_that_diverges_says_once_in_which_step(text, tmp_path, capsys, method):
+    words = [f"--method={method}", "--data", text, "--out", str(tmp_path / "run"), "--learning-rate=1e10", "--steps=9"]
+    words += SMALL
     assert main(["train", "--world", "virtual", "--ranks", "2", *words]) == 0
     told = re.findall(r"the loss of step (\d+) is not finite", capsys.readouterr().out)
     assert len(told) == 1

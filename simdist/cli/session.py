@@ -103,7 +103,7 @@ class Session:
                 if line:
                     folder.write_line(line)
                 if trainer.diverged_at == trainer.done:
-                    progress.say(f"the loss of step {trainer.done} is not finite: the run has diverged")
+                    progress.say(_diverged(trainer.done))
             if trainer.stopped:
                 progress.say(self._stopped(trainer.stopped, trainer.done, folder, trainer.comm))
 
@@ -189,6 +189,8 @@ class Session:
                         folder.write_line(line)
                     _tell(folder, table(lines, head=not headed))
                     headed = True
+            if folder and run.diverged_at:
+                _tell(folder, _diverged(run.diverged_at))
             if folder and run.stopped:
                 _tell(folder, self._stopped(run.stopped, run.done, folder, run.comm))
             self._finish_asynchronously(run, folder, begun)
@@ -233,6 +235,10 @@ def _goes_on(done: int, changes: Sequence[str]) -> list[str]:
     return [f"goes on after step {done}{otherwise}"] if done else []
 
 
+def _diverged(step: int) -> str:
+    return f"the loss of step {step} is not finite: the run has diverged"
+
+
 def _entropies(text: Text) -> str:
     return (
         f"bytes of the validation text: entropy {text.unigram_entropy:.4f} nats, "
@@ -256,8 +262,9 @@ def _tell_results(folder: RunFolder, told: Report, samples: Sequence[tuple[bytes
 
 
 def _quoted(text: bytes) -> str:
-    """The text as one line."""
-    return json.dumps(text.decode("utf-8", errors="replace"), ensure_ascii=False)
+    """The text as one line, without characters that would act on the terminal."""
+    told = json.dumps(text.decode("utf-8", errors="replace"), ensure_ascii=False)
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in told)
 
 
 def _message_sizes(trainer: Trainer) -> list[int]:

@@ -87,6 +87,9 @@ class Log:
         tallies: sums from before the first stretch, by mark; in a run resumed with other marks they count for the
             next ones.
         logged_s: how long the run had taken at the last line.
+
+    Attributes:
+        diverged_at: the first step, from 1, in which a worker's loss was not finite; 0 if there was none.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Log:
         self._marks = marks
         self._tallies: dict[int, _LineTally] = {}
         self.logged_s = logged_s
+        self.diverged_at = 0
         self._targets_per_window = build(config).targets_per_window
         self._norm = math.nan
         for mark, numbers in tallies:
@@ -116,6 +120,8 @@ class Log:
                 targets = self._windows(step, worker) * self._targets_per_window
                 summed = loss * targets if targets else 0.0  # of no bytes the loss is nan
                 self._tally(step).add(_LineTally(summed, targets, stretch.seconds(time_s)))
+                if not math.isfinite(summed):
+                    self.diverged_at = min(self.diverged_at or step + 1, step + 1)
             for cost in costs.steps:
                 end_s = stretch.seconds(cost.end_s)
                 self._tally(cost.step).add(_LineTally(0.0, 0, end_s, cost.sent_bytes, 1, cost.communication_s))

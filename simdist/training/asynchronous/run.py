@@ -109,6 +109,11 @@ class AsynchronousRun:
         return min(self._role.done)
 
     @property
+    def diverged_at(self) -> int:
+        """The first step, from 1, in which a worker's loss was not finite, as rank 0 knows; 0 if there was none."""
+        return self._log.diverged_at
+
+    @property
     def marks(self) -> list[int]:
         """After which steps the log has a line."""
         steps, interval = self.config.steps, self.config.interval
