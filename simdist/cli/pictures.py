@@ -69,7 +69,7 @@ def draw_asynchronous(folder: Path, lines: Sequence[Line], begun: int, story: St
     if method in SERVED and story.staleness:
         figures["staleness"] = plots.staleness({method: story.staleness})
     if story.has_consensus:
-        figures["consensus"] = plots.consensus({story.config.graph: story.record})
+        figures["consensus"] = plots.consensus({story.config.graph or method: story.record})
     _save(folder, figures)
 
 

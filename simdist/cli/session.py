@@ -15,7 +15,7 @@ from simdist.environment import num_cores
 from simdist.launch import command_words
 from simdist.parallel.precision import precision
 from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Trainer, history, report, table
-from simdist.training.asynchronous.methods import ASYNCHRONOUS
+from simdist.training.asynchronous.methods import asynchronous_methods
 from simdist.training.asynchronous.report import report as asynchronous_report
 from simdist.training.asynchronous.run import AsynchronousRun
 from simdist.training.checkpoint.together import by_one
@@ -50,7 +50,7 @@ class Session:
 
     def train(self, comm: Communicator) -> int:
         """The whole run on one rank. Returns the exit code."""
-        if self.config.method in ASYNCHRONOUS:
+        if self.config.method in asynchronous_methods():
             return self._train_asynchronously(comm)
         phantom = self.config.device == "phantom"  # has no checkpoint to write, so a signal ends it at once
         with nullcontext() if phantom else Interrupts() as asked:
@@ -85,7 +85,7 @@ class Session:
             path = self.out or self.resume
             again = Path(path).resolve() == Path(self.resume).resolve()
             return RunFolder(path, config, *history(self.resume, done), again=again)
-        method = f"-{config.method}" if config.method in ASYNCHRONOUS else ""
+        method = f"-{config.method}" if config.method in asynchronous_methods() else ""
         name = f"{config.model}{method}-{p}rank{'s' if p > 1 else ''}"
         return RunFolder(self.out, config) if self.out else RunFolder.fresh(name, config)
 

@@ -1,7 +1,7 @@
 """Config: the settings of a training run."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -21,7 +21,7 @@ from simdist.parallel.pipeline.schedules import FILES, OTHER_NAMES, schedules
 from simdist.parallel.precision import precisions
 from simdist.parallel.recipe import optimizer_defaults, optimizers
 from simdist.toml import check_kinds
-from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, COMPUTE_TIMES, SERVED
+from simdist.training.asynchronous.methods import AVERAGING, COMPUTE_TIMES, SERVED, asynchronous_methods
 from simdist.training.methods import OFFLOADS, check, methods, whole
 from simdist.training.models import models, sized
 from simdist.training.option import Option, Per, checking_names, differing, option
@@ -40,8 +40,8 @@ def _of_gpt(default: Any, help: str, choices: Sequence[str] = (), **limits: Any)
     return option("model", Per("model", gpt=default), help, choices, **limits)
 
 
-def _per_method(methods: Iterable[str], default: Any) -> Per:
-    return Per("method", **dict.fromkeys(methods, default))
+def _per_method(methods: Iterable[str] | Callable[[], Iterable[str]], default: Any) -> Per:
+    return Per("method", lambda: dict.fromkeys(methods() if callable(methods) else methods, default))
 
 
 def _of_optimizer(setting: str) -> Per:
@@ -208,14 +208,14 @@ class Config:
     outer_rate: float = option("asynchronous", Per("method", diloco=0.7), "learning rate of the outer step")
     slow: str = option(
         "asynchronous",
-        _per_method(ASYNCHRONOUS, "none"),
+        _per_method(asynchronous_methods, "none"),
         "ranks that are slower, 2:4.0 for four times",
         metavar="RANK:X,…",
     )
     compute_time: str = option(
-        "asynchronous", _per_method(ASYNCHRONOUS, "constant"), "extra time added to each step", COMPUTE_TIMES
+        "asynchronous", _per_method(asynchronous_methods, "constant"), "extra time added to each step", COMPUTE_TIMES
     )
-    compute_seconds: float = option("asynchronous", _per_method(ASYNCHRONOUS, 0.0), "mean of the extra time")
+    compute_seconds: float = option("asynchronous", _per_method(asynchronous_methods, 0.0), "mean of the extra time")
 
     checkpoint_every: int = option("checkpoints", 0, "steps from one to the next; 0 for none")
     keep_checkpoints: int = option("checkpoints", 3, "how many of the latest to keep; 0 for all")

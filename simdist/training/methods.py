@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Make: TypeAlias = Callable[[Model, Communicator, Config, Spread | None], Method]
     Own = TypeVar("Own", bound=Callable[[Model, Communicator, Config], Method])
+    OwnWay = TypeVar("OwnWay", bound=asynchronous.Way)
 
 __all__ = [
     "CUTTING",
@@ -36,6 +37,7 @@ __all__ = [
     "distribute",
     "methods",
     "named",
+    "named_asynchronous",
     "recipe",
     "whole",
 ]
@@ -103,9 +105,36 @@ def named(name: str) -> Callable[[Own], Own]:
     """
 
     def known(make: Own) -> Make:
+        asynchronous.OWN.pop(name, None)
         return lambda model, comm, config, spread: make(model, comm, config)
 
     return _METHODS.registering(name, known, "model", "comm", "config")
+
+
+def named_asynchronous(name: str) -> Callable[[OwnWay], OwnWay]:
+    """Register a function that trains a worker without a common step, under a name for `simdist train --method`.
+
+        @named_asynchronous("one-peer")
+        def one_peer(worker, config, asked):
+            d_psgd(worker, one_peer_exponential(worker.comm.size), config.steps, asked)
+
+    All ranks call it, each with a `simdist.asynchronous.Worker`, whose weights are the same on all at first. It makes
+    the steps from worker.done to config.steps, by worker.find_gradient and worker.descend, and averages worker.weights
+    as it likes. When `asked()` is true on a rank, for a checkpoint or by a signal, all end soon, with no message under
+    way. For the rest of the run it is called again, with the weights and the optimizer of each worker; all else that it
+    keeps is lost. The result is the mean of all ranks' weights. Settings for other methods only, such as local_steps,
+    are refused with it. A name of your own may be registered again.
+
+    Raises:
+        ArgumentError: there is no name, or it is one of simdist's own; or the function takes other arguments.
+    """
+    _METHODS.check(name)
+
+    def known(way: OwnWay) -> OwnWay:
+        _METHODS.pop(name, None)
+        return way
+
+    return asynchronous.OWN.registering(name, known, "worker", "config", "asked")
 
 
 CUTTING = ("tp", "sp", "ep")
@@ -120,7 +149,7 @@ _STAGES = {"ddp": (0,), "zero": (1, 2), "fsdp": (3,)}
 
 def methods() -> list[str]:
     """The names of all methods."""
-    return [*_METHODS, PIPELINE, *asynchronous.ASYNCHRONOUS]
+    return [*_METHODS, PIPELINE, *asynchronous.asynchronous_methods()]
 
 
 def whole() -> list[str]:
@@ -146,7 +175,7 @@ def recipe(config: Config) -> Recipe:
 def check(config: Config) -> None:
     """Raise ArgumentError if a method's settings are incompatible."""
     method = config.method
-    if method in asynchronous.ASYNCHRONOUS:
+    if method in asynchronous.asynchronous_methods():
         asynchronous.check(config)
     if method == PIPELINE:
         pipelines.check(config)

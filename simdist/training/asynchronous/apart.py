@@ -13,7 +13,7 @@ from simdist.nn import Parameters
 from simdist.optim import Optimizer
 from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.cut import Cut, Kind, own_prefix
-from simdist.training.asynchronous.methods import GOSSIP, compute_time, graph
+from simdist.training.asynchronous.methods import OWN, compute_time, gossips, graph
 from simdist.training.asynchronous.pace import Pace
 from simdist.training.asynchronous.role import Doing, Role
 from simdist.training.asynchronous.served import rule
@@ -48,14 +48,14 @@ class Apart(Role):
 
     @property
     def front(self) -> int:
-        """See Role. In ad-psgd the first rank to reach a step ends the stretch."""
-        return max(self.done) if self._config.method == "ad-psgd" else min(self.done)
+        """See Role. Where ranks are at different steps, the first to reach a step ends the stretch."""
+        return max(self.done)
 
     def go(self, until: int, asked: Asked) -> Doing:
         """See Role."""
         worker, first = self.worker, len(self.worker.losses)
         begun = worker.done
-        _WAYS[self._config.method](self, until, asked)
+        _WAYS.get(self._config.method, Apart.own)(self, until, asked)
         self.done = [int(done) for done in self.comm.exchange(str(worker.done))]
         return Doing(list(range(begun, worker.done)), worker.times_s[first:], worker.losses[first:])
 
@@ -94,6 +94,21 @@ class Apart(Role):
             asked=self._due(until, asked),
         )
 
+    def own(self, until: int, asked: Asked) -> None:
+        """A program's method: stop soon after the first rank is there.
+
+        Raises:
+            ArgumentError: on all ranks: it ended before, although no rank was asked to stop.
+        """
+        config, worker = self._config, self.worker
+        OWN.find(config.method)(worker, config, self._due(until, asked))
+        ended = self.comm.exchange("" if worker.done < until and not asked() else "there")
+        if not (any(ended) if until < config.steps else all(ended)):
+            raise ArgumentError(
+                f"method {config.method} ended after {worker.done} steps on rank {self.comm.rank}, not asked to; "
+                f"needs {config.steps}, each made by worker.descend"
+            )
+
     def _due(self, until: int, asked: Asked) -> Asked:
         return lambda: asked() or (until < self._config.steps and self.worker.done >= until)
 
@@ -101,9 +116,8 @@ class Apart(Role):
 
     def vectors(self) -> dict[str, Shard]:
         """See Role. In gossip also the mean of all weights, as one model."""
-        x, gossips = self.worker.weights, self._config.method in GOSSIP
-        me = f"rank{self.comm.rank}/"
-        if not gossips:
+        x, me = self.worker.weights, f"rank{self.comm.rank}/"
+        if not gossips(self._config.method):
             return self._vectors(x, "", me)
         mean = x.copy()
         average(mean, self.comm)
@@ -123,8 +137,7 @@ class Apart(Role):
 
     def wanted(self, kind: Kind) -> dict[str, Shard]:
         """See Role."""
-        gossips = self._config.method in GOSSIP
-        if kind.gossiped and not gossips:
+        if kind.gossiped and not gossips(self._config.method):
             raise ArgumentError(
                 f"the checkpoint of step {kind.step} is by {kind.method}, whose ranks have weights of their own; "
                 f"by {self._config.method} they begin with the same"
@@ -138,7 +151,7 @@ class Apart(Role):
     def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
         """See Role."""
         rank, method = self.comm.rank, self._config.method
-        if min(cut.done) < max(cut.done) and method != "ad-psgd":
+        if min(cut.done) < max(cut.done) and method not in ("ad-psgd", cut.state.config["method"]):
             raise ArgumentError(
                 f"ranks have made {min(cut.done)} to {max(cut.done)} steps; {method} needs as many of all"
             )

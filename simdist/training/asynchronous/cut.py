@@ -9,6 +9,7 @@ flight. A stretch ends like this:
     ad-psgd                each rank has made its own number of steps; no averaging is under way
     local-sgd, post-local  all ranks have just averaged
     diloco                 all ranks have just made the outer step
+    a program's own        each rank has made its own number of steps; no message is under way
 
 A run that resumes from a checkpoint does what the run that wrote it did next. bsp, d-psgd and those that average do so
 to the last bit, if the order of sums is the same. In the others it depends on who comes first; on virtual ranks, where
@@ -24,7 +25,7 @@ from simdist.comm import Communicator
 from simdist.errors import ArgumentError, CorruptCheckpoint
 from simdist.nn import Parameters
 from simdist.parallel.holding import Shard
-from simdist.training.asynchronous.methods import AVERAGING, GOSSIP
+from simdist.training.asynchronous.methods import SERVED, gossips
 from simdist.training.checkpoint import ShardedTensor, load, read_manifest, save
 from simdist.training.checkpoint.together import by_one
 from simdist.training.state import State, number, plain, tensors
@@ -48,12 +49,12 @@ class Kind(NamedTuple):
     @property
     def apart(self) -> bool:
         """Whether it has an optimizer's state for each rank."""
-        return self.method in (*GOSSIP, *AVERAGING)
+        return self.method not in ("", *SERVED)
 
     @property
     def gossiped(self) -> bool:
         """Whether it has weights for each rank."""
-        return self.method in GOSSIP
+        return gossips(self.method)
 
 
 class Cut(NamedTuple):

@@ -9,22 +9,31 @@ from simdist.asynchronous.parameter_server import BoundedStaleness, Consistency,
 from simdist.errors import ArgumentError
 from simdist.parallel import Recipe
 from simdist.parallel.precision import precision
+from simdist.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
+    from simdist.asynchronous import Worker
+    from simdist.asynchronous.worker import Asked
     from simdist.training.config import Config
+
+    Way: TypeAlias = Callable[[Worker, Config, Asked], object]
 
 __all__ = [
     "ASYNCHRONOUS",
     "AVERAGING",
     "COMPUTE_TIMES",
     "GOSSIP",
+    "OWN",
     "SERVED",
     "SURVIVING",
+    "asynchronous_methods",
     "check",
     "compute_time",
     "consistency",
+    "gossips",
     "graph",
     "slowed",
 ]
@@ -42,6 +51,10 @@ AVERAGING = ("local-sgd", "post-local", "diloco")
 """Those in which all ranks average, but not every step."""
 
 ASYNCHRONOUS = (*SERVED, *GOSSIP, *AVERAGING)
+"""All of simdist's own."""
+
+OWN = Registry["Way"]("method")
+"""Those that programs have added: see `simdist.training.methods.named_asynchronous`."""
 
 _TIMES: dict[str, Callable[[float, int], ComputeTime]] = {
     "constant": lambda seconds, seed: Constant(seconds),
@@ -49,6 +62,16 @@ _TIMES: dict[str, Callable[[float, int], ComputeTime]] = {
     "lognormal": lambda seconds, seed: LogNormal(seconds, seed=seed),
 }
 COMPUTE_TIMES = tuple(_TIMES)
+
+
+def asynchronous_methods() -> list[str]:
+    """The names of all asynchronous methods."""
+    return [*ASYNCHRONOUS, *OWN]
+
+
+def gossips(method: str) -> bool:
+    """Whether ranks may have different weights at a cut: in gossip, and in what programs add; "" has a common step."""
+    return method not in ("", *SERVED, *AVERAGING)
 
 
 def check(config: Config) -> None:

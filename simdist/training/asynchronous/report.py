@@ -8,7 +8,7 @@ from simdist.asynchronous import Exponential
 from simdist.asynchronous.parameter_server.message import HEADER_BYTES
 from simdist.collectives import cost, formula
 from simdist.parallel.precision import precision
-from simdist.training.asynchronous.methods import AVERAGING, SERVED, graph, slowed
+from simdist.training.asynchronous.methods import AVERAGING, GOSSIP, SERVED, graph, slowed
 from simdist.training.asynchronous.story import Story
 from simdist.training.models import build
 from simdist.training.moved import MOVED, Moved
@@ -86,7 +86,7 @@ def _who(story: Story) -> str:
         return f": {counted(config.servers, 'server')}, {counted(workers, 'worker')}{bound.get(config.method, '')}"
     if config.method in AVERAGING:
         return f": an average every {config.local_steps} steps"
-    return f" on a graph: {config.graph}"
+    return f" on a graph: {config.graph}" if config.method in GOSSIP else ""
 
 
 def _rows(story: Story, num_parameters: int) -> list[Row]:
@@ -106,8 +106,11 @@ def _rows(story: Story, num_parameters: int) -> list[Row]:
     ]
 
 
-def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
-    """What a worker sends in a step, exactly and by the paper, with n bytes of weights; a mean over ranks and steps."""
+def _sent_bytes(story: Story, n: int) -> tuple[float | None, float | None]:
+    """What a worker sends in a step, exactly and by the paper, with n bytes of weights; a mean over ranks and steps.
+
+    Of a program's own method neither is known.
+    """
     config, p = story.config, len(story.parts)
     if config.method in SERVED:
         found = sum(len(doing.clocks) for doing, _ in story.workers)
@@ -123,6 +126,8 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float]:
         asked = sum(steps for steps, side in zip(made, graph(config, p).sides(), strict=True) if side == 0)
         each = 2 * asked * n / max(1, sum(made))  # a passive rank answers as often as it is asked
         return each, each
+    if config.method not in AVERAGING:
+        return None, None
     if not story.averages:
         return None, 0.0
     exact, share = [_average(cost, story, n, rank=r).sent_bytes for r in range(p)], _averages(story)

@@ -8,7 +8,7 @@ from simdist.asynchronous.local_sgd import average
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.nn import Model
-from simdist.training.asynchronous.methods import GOSSIP, SERVED
+from simdist.training.asynchronous.methods import SERVED, gossips
 from simdist.training.asynchronous.ranks import first_worker
 from simdist.training.config import Config
 from simdist.training.judge import Judge
@@ -75,7 +75,7 @@ class Verdicts:
         served = self._config.method in SERVED
         count = int(comm.exchange(str(len(self._snapshots.iterates)))[first])
         copies = self._snapshots.pop(count)
-        if self._config.method in GOSSIP and copies.iterates:
+        if gossips(self._config.method) and copies.iterates:
             copies.errors()
         parameters, x = self._model.parameters, self._weights.copy()
         spare = parameters.gradient
