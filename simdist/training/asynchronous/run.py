@@ -196,8 +196,9 @@ class AsynchronousRun:
         if self.checkpoints is None:
             return
         tallies, logged_s = broadcast_json(self.comm, [self._log.tallies(), self._log.logged_s])
+        loss, targets = (sum(numbers[i] for _, numbers in tallies) for i in range(2))  # for a run with a common step
         cut = Cut(
-            State(saved_config(self.config), self.text.digest, seconds=self._seconds),
+            State(saved_config(self.config), self.text.digest, loss, targets, self._seconds),
             self._role.done,
             self._role.numbers(),
             self._verdicts.unlined,

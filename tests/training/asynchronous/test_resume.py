@@ -153,9 +153,10 @@ def test_ranks_may_be_others_and_so_may_the_method(tmp_path, text, way, p, later
     sd.run(any_run, p, args=(alike_ways | way, tmp_path / "a"))
     found = sd.run(any_run, q, args=(alike_ways | later, tmp_path / "b", tmp_path / "a")).results[0]
     assert list(found) == [10, 15, 20, 24]
-    # The line of step 10 is of steps since 5, of which 5 to 7 were told to the other run, maybe.
+    # The line of step 10 is of steps since 5; of those before the checkpoint a run with a common step tells only such.
+    told = set(found) - ({10} if way["method"] == "ddp" else set())
     alike({mark: line[1:] for mark, line in found.items()}, {mark: whole[mark][1:] for mark in found})
-    alike({mark: found[mark] for mark in (15, 20, 24)}, {mark: whole[mark] for mark in (15, 20, 24)})
+    alike({mark: found[mark] for mark in told}, {mark: whole[mark] for mark in told})
 
 
 @pytest.mark.slow(but=4)
