@@ -59,7 +59,7 @@ class Worker:
         if weights.ndim != 1 or not weights.flags.c_contiguous:
             raise ArrayError(f"weights of shape {weights.shape} on rank {comm.rank}; needs one contiguous vector")
         self.comm = comm
-        self.weights = weights
+        self._weights = weights
         self.gradient = gradient
         self.optimizer = optimizer or SGD(weights, momentum=0.0)
         self.compute_time = compute_time or Constant()
@@ -68,6 +68,16 @@ class Worker:
         self.times_s: list[float] = []
         self.done = 0
         self._rate = learning_rate
+
+    @property
+    def weights(self) -> Array:
+        """The vector that it was made with; others hold it, too, so it takes new values, but never another array."""
+        return self._weights
+
+    @weights.setter
+    def weights(self, x: Array) -> None:
+        if x is not self._weights:  # which it is after weights -= …
+            raise ArrayError(f"another array of weights on rank {self.comm.rank}; needs new values: weights[...] = …")
 
     def find_gradient(self, step: int, weights: Array | None = None) -> Array:
         """The gradient at the own weights, or at those given; spends the extra time, and records the loss."""

@@ -41,3 +41,15 @@ def test_any_optimizer_will_do(spmd):
 def test_weights_must_be_one_vector(spmd, wrong):
     with pytest.raises(ArrayError, match="weights of shape"):
         spmd(lambda comm: Worker(comm, wrong, slope, 0.1), 2)
+
+
+def test_new_weights_are_values_in_the_same_array():
+    def program(comm):
+        weights = np.ones(3)
+        worker = Worker(comm, weights, lambda weights, step: (0.0, weights), 0.1)
+        worker.weights *= 2
+        assert weights.tolist() == [2, 2, 2] and worker.weights is weights
+        with pytest.raises(ArrayError, match="another array of weights on rank 0; needs new values"):
+            worker.weights = weights - 1
+
+    sd.run(program, 1)
