@@ -37,9 +37,10 @@ class Parameter:
 
     Attributes:
         data, gradient: the views, each of the parameter's shape.
+        bound: both, as they were given last; () before.
     """
 
-    __slots__ = ("data", "gradient", "mean", "name", "place", "shape", "size", "std")
+    __slots__ = ("bound", "data", "gradient", "mean", "name", "place", "shape", "size", "std")
 
     data: Array
     gradient: Array
@@ -55,6 +56,7 @@ class Parameter:
         self.mean = mean
         self.std = std
         self.place = place or Place(shape)
+        self.bound: tuple[Array, Array] | tuple[()] = ()
 
     def __repr__(self) -> str:
         return f"<parameter {self.name} of shape {self.shape}>"
@@ -105,7 +107,6 @@ class Parameters:
         self._parameters = list(parameters)
         self.spans: dict[str, slice] = {}
         self.size = 0
-        self._views: list[tuple[Parameter, Array, Array]] = []
         for parameter in self._parameters:
             if parameter.name in self.spans:
                 raise ArgumentError(f"two parameters are named {parameter.name!r}; names must be unique in a model")
@@ -152,17 +153,18 @@ class Parameters:
             span = self.spans[parameter.name]
             parameter.data = data[span].reshape(parameter.shape)
             parameter.gradient = gradient[span].reshape(parameter.shape)
-        self._views = [(each, each.data, each.gradient) for each in self._parameters]
+            parameter.bound = parameter.data, parameter.gradient
 
     def check_views(self) -> None:
-        """Make sure that the parameters still have the views that `bind` gave them, if it did.
+        """Make sure that the parameters still have the views that a `bind` gave them, if one did.
 
         Raises:
             ArrayError: one has another array, whose values would not be reduced, updated or saved.
         """
-        for parameter, data, gradient in self._views:
-            if parameter.data is not data or parameter.gradient is not gradient:
-                name = "gradient" if parameter.data is data else "data"
+        for parameter in self._parameters:
+            views = parameter.bound
+            if views and (parameter.data is not views[0] or parameter.gradient is not views[1]):
+                name = "gradient" if parameter.data is views[0] else "data"
                 raise ArrayError(
                     f"{name} of {parameter.name} is another array than before; needs the same with new values, "
                     f"as by {name}[...] = …"
