@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 from simdist.arrays import Array, Chunks, Reduction, partition, slices
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, Links, chunk_each_step, repeated
-from simdist.collectives.phases import in_turn, longest, phase
+from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
+from simdist.collectives.phases import in_turn
 from simdist.collectives.registry import algorithm
+from simdist.collectives.rounds import circuit
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
@@ -50,44 +51,9 @@ class Ring:
         return chunks if isinstance(self.order, range) else [chunks[rank] for rank in self.order]
 
 
-class _Round(Formula):
-    """The Formula of p-1 steps round a ring over several nodes.
-
-    A chunk that waits for its receiver goes when all have ended the step before, and so every step is as long as one
-    between two nodes. Shorter chunks do not wait for receivers, only for the sender's port. Then the last to arrive has
-
-        gone round the ring, over the links between m nodes and p-1-m of those inside
-        or waited at the way out of a node: for the p-2 chunks before it
-        or both: it has waited for k-2 chunks instead of crossing the node where it is first, or last
-
-    whichever takes longest.
-    """
-
-    _chunk_bytes: int
-    _short: Formula
-
-    def over_links(self, links: Links) -> float:
-        """See Formula."""
-        return self._short.over_links(links) if self._chunk_bytes <= links.eager_bytes else super().over_links(links)
-
-
-def _round(case: Case, order: Sequence[int] | None = None, reduces: bool = False) -> Formula:
+def _steps(case: Case, order: Sequence[int] | None = None, reduces: bool = False) -> Formula:
     """The Formula of p-1 steps; which links they cross is known if the ranks sit in their own order."""
-    steps = chunk_each_step(case, reduces)
-    if case.on_one_node or order is not None:
-        return steps
-    p, k = case.ranks, case.per_node
-    each = Formula(1, case.num_bytes / p, steps.reduced_bytes / (p - 1))
-    far = min(-(-p // k), p - 1)
-
-    def way(waits: int) -> Formula:
-        queue = Formula(0, waits * each.bytes)
-        return in_turn(phase(repeated(p - 1 - far - waits, each), 0), repeated(far, each), queue)
-
-    found = _Round(*steps)
-    found._chunk_bytes = case.chunk_bytes(0)
-    found._short = longest(steps, way(0), way(max(0, k - 2)), each._replace(bytes=steps.bytes))
-    return found
+    return circuit(case, reduces) if order is None else chunk_each_step(case, reduces)
 
 
 # -- reduce-scatter -----------------------------------------------------------------------------------
@@ -106,7 +72,7 @@ def _reduce_scatter_cost(case: Case, order: Sequence[int] | None = None) -> Cost
 
 
 @algorithm(
-    "reduce_scatter", "ring", cost=_reduce_scatter_cost, formula=lambda case, order=None: _round(case, order, True)
+    "reduce_scatter", "ring", cost=_reduce_scatter_cost, formula=lambda case, order=None: _steps(case, order, True)
 )
 def ring_reduce_scatter(x: Array, comm: Communicator, op: Reduction, order: Sequence[int] | None = None) -> None:
     """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.
@@ -145,7 +111,7 @@ def _all_gather_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
     return Cost(steps=p - 1, messages=p - 1, sent_bytes=case.num_bytes - case.chunk_bytes(last))
 
 
-@algorithm("all_gather", "ring", cost=_all_gather_cost, formula=_round)
+@algorithm("all_gather", "ring", cost=_all_gather_cost, formula=_steps)
 def ring_all_gather(x: Array, comm: Communicator, chunks: Chunks, order: Sequence[int] | None = None) -> None:
     """Fill x, of which each rank holds its own chunk, with the chunks of all.
 
@@ -175,7 +141,7 @@ def _all_reduce_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
 
 
 def _all_reduce_formula(case: Case, order: Sequence[int] | None = None) -> Formula:
-    return in_turn(_round(case, order, reduces=True), _round(case, order))
+    return in_turn(_steps(case, order, reduces=True), _steps(case, order))
 
 
 @algorithm("all_reduce", "ring", cost=_all_reduce_cost, formula=_all_reduce_formula)

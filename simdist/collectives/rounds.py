@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.collectives.cost import Case, Formula, repeated
-from simdist.collectives.phases import in_turn, phase
+from simdist.collectives.cost import Case, Formula, Links, chunk_each_step, repeated
+from simdist.collectives.phases import in_turn, longest, phase
 
-__all__ = ["Leaving", "busiest", "by_rounds", "distances", "shift", "shifts", "tree"]
+__all__ = ["Leaving", "busiest", "by_rounds", "circuit", "distances", "shift", "shifts", "tree"]
 
 
 def distances(p: int) -> list[int]:
@@ -90,3 +90,41 @@ def shifts(case: Case, each: Formula) -> Formula:
     rounds = Counter(shift(case, d) for d in (*range(1, k), *range(max(k, p - k + 1), p)))
     rounds[Leaving(k, k)] += max(0, p - 2 * k + 1)
     return by_rounds(case, ((leaving, repeated(times, each)) for leaving, times in rounds.items()))
+
+
+class _Circuit(Formula):
+    _chunk_bytes: int
+    _short: Formula
+
+    def over_links(self, links: Links) -> float:
+        """See Formula."""
+        return self._short.over_links(links) if self._chunk_bytes <= links.eager_bytes else super().over_links(links)
+
+
+def circuit(case: Case, reduces: bool = False) -> Formula:
+    """The Formula of p-1 shifts by 1, round a ring, where each rank sends on the chunk that it has just received.
+
+    A chunk that waits for its receiver goes when all have ended the step before, and so every step is as long as one
+    between two nodes. Shorter chunks do not wait for receivers, only for the sender's port. Then the last to arrive has
+
+        gone round the ring, over the links between m nodes and p-1-m of those inside
+        or waited at the way out of a node: for the p-2 chunks before it
+        or both: it has waited for k-2 chunks instead of crossing the node where it is first, or last
+
+    whichever takes longest.
+    """
+    steps = chunk_each_step(case, reduces)
+    if case.on_one_node:
+        return steps
+    p, k = case.ranks, case.per_node
+    each = Formula(1, case.num_bytes / p, steps.reduced_bytes / (p - 1))
+    far = min(-(-p // k), p - 1)
+
+    def way(waits: int) -> Formula:
+        queue = Formula(0, waits * each.bytes)
+        return in_turn(phase(repeated(p - 1 - far - waits, each), 0), repeated(far, each), queue)
+
+    found = _Circuit(*steps)
+    found._chunk_bytes = case.chunk_bytes(0)
+    found._short = longest(steps, way(0), way(max(0, k - 2)), each._replace(bytes=steps.bytes))
+    return found
