@@ -233,4 +233,4 @@ def test_under_mpirun_its_ranks_do_the_work_and_one_prints(own):
     assert f"✗ ValueError: broken (length 23, float64, sum; {own}, line " in err
     code, out, err = started(*words[:-3], "ring", "tree")
     assert (code, err) == (0, "")
-    assert [line.split()[1] for line in out.splitlines()] == ["algorithm", "ring", "tree", "2"]
+    assert [line.split()[1] for line in out.splitlines()] == ["algorithm", "ring", "tree", "with"]

@@ -57,10 +57,12 @@ def test_what_is_no_matrix_is_summed_as_it_is(spmd):
 
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_bytes_are_those_stated(spmd, p):
-    """A ring on both messages: the algorithm is whatever `auto` finds, so it is asked what each sends."""
+    """The algorithm is whatever `auto` finds, so it is asked what each sends; of a tree some ranks send less than of a
+    ring, but all together no less.
+    """
     items = (N * 2 + 2 * 2 + 8, M * 2 + 12 * 2)
-    least = sum(2 * 8 * n * (p - 1) / p for n in items)
-    for rank, (*_, sent) in enumerate(spmd(reduce_once, p, 2, "any")):
+    every = [sent for *_, sent in spmd(reduce_once, p, 2, "any")]
+    for rank, sent in enumerate(every):
         known = [
             {
                 cost("all_reduce", name, ranks=p, num_bytes=8 * n, itemsize=8, rank=rank).sent_bytes
@@ -69,7 +71,7 @@ def test_bytes_are_those_stated(spmd, p):
             for n in items
         ]
         assert sent in {a + b for a in known[0] for b in known[1]}
-        assert sent >= least - 16 * p
+    assert sum(every) >= sum(2 * 8 * n * (p - 1) for n in items)
 
 
 def iterate(comm, steps):
