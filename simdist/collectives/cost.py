@@ -167,6 +167,8 @@ class Case:
         ranks_per_node: how many ranks share a node; 0 for all of them.
         one_memory: whether the ranks of a node share one memory. If not, what they read and write in a peer's memory
             crosses the link.
+        first_lacks: how many ranks fewer than a full node the first node has. If nodes are unequal all the same, the
+            last has fewer.
     """
 
     ranks: int
@@ -176,9 +178,10 @@ class Case:
     itemsize: int = 1
     ranks_per_node: int = 0
     one_memory: bool = True
+    first_lacks: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "num_bytes", "rank", "root", "itemsize", "ranks_per_node"):
+        for name in ("ranks", "num_bytes", "rank", "root", "itemsize", "ranks_per_node", "first_lacks"):
             value = getattr(self, name)
             if type(value) is not int:  # 1e8, as people write it
                 is_number = isinstance(value, Real)
@@ -192,6 +195,7 @@ class Case:
         if self.itemsize < 1 or self.num_bytes < 0 or self.num_bytes % self.itemsize:
             raise ArgumentError(f"{self.num_bytes} bytes are no whole number of items of {self.itemsize} bytes")
         require_least("ranks_per_node", self.ranks_per_node, 0)
+        require_least("first_lacks", self.first_lacks, 0)
 
     @property
     def per_node(self) -> int:
@@ -205,7 +209,7 @@ class Case:
 
     @property
     def equal_nodes(self) -> bool:
-        """Whether every node has the same number of ranks; if not, the last has fewer."""
+        """Whether every node has the same number of ranks."""
         return self.ranks % self.per_node == 0
 
     @property

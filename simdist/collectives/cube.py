@@ -138,19 +138,19 @@ def over_rounds(case: Case, each: Callable[[int], Formula], up: Formula, down: F
         up, down: of a message from guest to host, and back.
     """
     q = 1 << case.ranks.bit_length() - 1
-    rounds = [(_meeting(case.ranks, case.per_node, d), each(d)) for d in distances(q)]
+    rounds = [(_meeting(case.ranks, case.per_node, case.first_lacks, d), each(d)) for d in distances(q)]
     if q < case.ranks:
-        seated = _meeting(case.ranks, case.per_node, 0)
+        seated = _meeting(case.ranks, case.per_node, case.first_lacks, 0)
         rounds = [(seated, up), *rounds, (seated, down)]
     return by_rounds(case, rounds)
 
 
 @lru_cache(maxsize=4096)
-def _meeting(p: int, k: int, d: int) -> Leaving:
+def _meeting(p: int, k: int, lacks: int, d: int) -> Leaving:
     """What leaves the busiest node when hosts d places apart meet, or, if d is 0, hosts and their guests."""
     q = 1 << p.bit_length() - 1
     places = np.arange(q)
-    hosts = places + np.minimum(places, p - q)
+    hosts = lacks + places + np.minimum(places, p - q)
     if d:
         return busiest(k, hosts, hosts[places ^ d])
     return busiest(k, hosts[: p - q], hosts[: p - q] + 1)

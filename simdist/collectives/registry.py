@@ -256,7 +256,7 @@ def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = Fal
                 return Choice(without[0], known[name] if name and num_bytes >= least else without[0])
     in_memory = cluster.one_memory and nodes.most <= _MOST_IN_ONE_MEMORY and not by_messages
     links = links_of(cluster, nodes.num_nodes > 1)
-    name = _fastest(operation, ranks, num_bytes, nodes.most, links, in_memory)
+    name = _fastest(operation, ranks, num_bytes, nodes.most, nodes.first_lacks, links, in_memory)
     return Choice(known[name], known[name])
 
 
@@ -280,9 +280,10 @@ def _fastest(
     ranks: int,
     num_bytes: int,
     ranks_per_node: int,
+    first_lacks: int,
     links: Links,
     in_memory: bool,
 ) -> str:
-    case = Case(ranks, num_bytes, ranks_per_node=ranks_per_node)
+    case = Case(ranks, num_bytes, ranks_per_node=ranks_per_node, first_lacks=first_lacks)
     candidates = [a for a in _ALGORITHMS[operation].values() if a.by_messages or in_memory]
     return min(candidates, key=lambda known: known.formula(case).over_links(links)).name

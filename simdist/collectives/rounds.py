@@ -46,7 +46,9 @@ def by_rounds(case: Case, rounds: Iterable[tuple[Leaving, Formula]]) -> Formula:
 
 
 def busiest(k: int, src: Any, dst: Any) -> Leaving:
-    """What leaves the busiest node of k ranks when the ranks src, an array, send to dst."""
+    """What leaves the busiest node of k ranks when the ranks src, an array, send to dst. Where the first node lacks
+    ranks, count from the first that it lacks.
+    """
     away = src // k != dst // k
     if not away.any():
         return Leaving(0, 0)
@@ -64,13 +66,13 @@ def _at_nodes(k: int, ranks: Any) -> Leaving:
 
 def tree(case: Case, d: int) -> Leaving:
     """Of a round of a binomial tree."""
-    return _tree(case.ranks, case.per_node, case.root, d)
+    return _tree(case.ranks, case.per_node, case.first_lacks, case.root, d)
 
 
 @lru_cache(maxsize=4096)
-def _tree(p: int, k: int, root: int, d: int) -> Leaving:
+def _tree(p: int, k: int, lacks: int, root: int, d: int) -> Leaving:
     places = np.arange(0, p - d, 2 * d)
-    return busiest(k, (places + root) % p, (places + d + root) % p)
+    return busiest(k, lacks + (places + root) % p, lacks + (places + d + root) % p)
 
 
 def shift(case: Case, d: int) -> Leaving:

@@ -31,6 +31,11 @@ class Placement(tuple[int, ...]):
         return max(map(len, self.members.values()))
 
     @cached_property
+    def first_lacks(self) -> int:
+        """How many ranks fewer than the fullest node that of rank 0 has."""
+        return self.most - len(self.members[self[0]])
+
+    @cached_property
     def equal(self) -> bool:
         """Whether every node has the same number of ranks."""
         return len(set(map(len, self.members.values()))) <= 1

@@ -76,8 +76,9 @@ class Group:
 
     def case(self, num_bytes: int) -> Case:
         """A collective of theirs on an array of this size."""
-        ranks_per_node = self.nodes.most if self.nodes.num_nodes > 1 else 0
-        return Case(len(self.ranks), num_bytes, ranks_per_node=ranks_per_node, one_memory=self.cluster.one_memory)
+        nodes, one_memory = self.nodes, self.cluster.one_memory
+        per_node = nodes.most if nodes.num_nodes > 1 else 0
+        return Case(len(nodes), num_bytes, 0, 0, 1, per_node, one_memory, nodes.first_lacks)
 
     def seconds(self, operation: str, num_bytes: int) -> float:
         """The time of a collective, by the formula of the algorithm that `auto` chooses.

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from anatomy import seconds
 
+import simdist as sd
+from simdist.arrays import phantom
 from simdist.cluster import preset
-from simdist.collectives import Case, formula
+from simdist.collectives import Case, all_reduce, formula
 from simdist.collectives.rounds import Leaving, busiest, distances, shift, tree
 
 SHAPES = [(2, 1), (5, 4), (6, 4), (8, 3), (8, 5), (9, 8), (12, 8), (16, 8), (33, 8)]
@@ -70,3 +72,31 @@ def test_many_ranks_are_counted_fast():
     """Predictions of 65,536 ranks consider every algorithm: none may go through pairs of ranks."""
     for operation, name in [*GUESTS, ("all_to_all", "pairwise"), ("broadcast", "binomial")]:
         assert formula(operation, name, ranks=65_500, num_bytes=65_500, ranks_per_node=8).on("h100", 65_500) > 0
+
+
+@pytest.mark.parametrize("nodes", [[0, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1, 1], [0, 1, 1, 1, 2, 2]], ids=str)
+def test_the_first_node_may_be_one_that_lacks_ranks(nodes):
+    """A guest and its host seemed to be on one node, and `auto` took an algorithm half as fast as others."""
+    cluster, n = preset("h100").with_(devices_per_node=3), 48_000_000
+    group = [rank for rank in range(9) if rank >= 3 - nodes.count(0)][: len(nodes)]
+
+    def program(comm):
+        own = comm.split(0 if comm.rank in group else None)
+        if own is None:
+            return None
+        assert [node - min(own.nodes) for node in own.nodes] == nodes
+        began = own.clock()
+        all_reduce(phantom((n,), "uint8"), own, algorithm="recursive_doubling")
+        return own.clock() - began
+
+    found_s = max(each for each in sd.run(program, 9, cluster=cluster).results if each)
+    most = max(map(nodes.count, nodes))
+    told = formula(
+        "all_reduce",
+        "recursive_doubling",
+        ranks=len(nodes),
+        num_bytes=n,
+        ranks_per_node=most,
+        first_lacks=most - nodes.count(0),
+    )
+    assert told.over(cluster, several_nodes=True) == pytest.approx(found_s, rel=0.1)
