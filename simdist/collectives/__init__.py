@@ -43,7 +43,7 @@ from simdist.collectives.api import (
 )
 from simdist.collectives.bounds import lower_bound
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.phases import all_send, in_turn, over_nodes
+from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import algorithm, algorithms, cost, formula
 
 __all__ = [
@@ -54,7 +54,6 @@ __all__ = [
     "algorithms",
     "all_gather",
     "all_reduce",
-    "all_send",
     "all_to_all",
     "barrier",
     "broadcast",

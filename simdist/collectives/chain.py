@@ -37,7 +37,8 @@ def _formula(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Formula:
     each = Formula(1, case.num_bytes / s)
     if case.on_one_node:
         return repeated(steps, each)
-    far = -(-case.ranks // case.per_node) - (case.root % case.per_node == 0)  # if root is first, its node is not last
+    first = case.root == 0 or (case.root + case.first_lacks) % case.per_node == 0
+    far = case.num_nodes - first  # if root is first of its node, this is not also the last
     between = in_turn(repeated(far, each), Formula(0, (s - 1) * each.bytes))
     return over_nodes(case, repeated(case.ranks - 1 - far, each), between, senders=1)
 

@@ -210,7 +210,12 @@ class Case:
     @property
     def equal_nodes(self) -> bool:
         """Whether every node has the same number of ranks."""
-        return self.ranks % self.per_node == 0
+        return not self.first_lacks and self.ranks % self.per_node == 0
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return -(-(self.ranks + self.first_lacks) // self.per_node)
 
     @property
     def num_items(self) -> int:

@@ -31,7 +31,8 @@ def _others(comm: Communicator) -> list[int]:
 def _one_by_one(case: Case, each: Formula) -> Formula:
     """The Formula of root's messages to or from all others, first those on its node."""
     p, k = case.ranks, case.per_node
-    near = min(k, p - case.root // k * k) - 1
+    start = (case.root + case.first_lacks) // k * k - case.first_lacks  # of its node
+    near = min(p, start + k) - max(0, start) - 1
     return over_nodes(case, repeated(near, each), repeated(p - 1 - near, each), senders=1)
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from simdist.collectives.cost import Case, Cost, Formula, Links
 
-__all__ = ["OverNodes", "Phase", "all_send", "in_turn", "longest", "over_nodes", "phase"]
+__all__ = ["OverNodes", "Phase", "in_turn", "longest", "over_nodes", "phase"]
 
 
 class Phase(Formula):
@@ -95,15 +95,3 @@ def over_nodes(
         return both
     phases = phase(inside, 0), phase(between, case.per_node if senders is None else senders)
     return longest(both, *phases) if at_once else in_turn(*phases)
-
-
-def all_send(case: Case, formula: Formula) -> Formula:
-    """The Formula of an algorithm in which all ranks send at once, each to partners on its own node and on others.
-
-    Of p - 1 partners p - k are on other nodes, so on average k (p-k) / (p-1) of a node's k ranks send there at once.
-    Where it is known who sends to whom in each round, `rounds` counts them.
-    """
-    if case.on_one_node:
-        return formula
-    p, k = case.ranks, case.per_node
-    return over_nodes(case, Formula(0, 0), formula, senders=round(k * (p - k) / (p - 1)))

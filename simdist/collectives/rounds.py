@@ -120,7 +120,7 @@ def circuit(case: Case, reduces: bool = False) -> Formula:
         return steps
     p, k = case.ranks, case.per_node
     each = Formula(1, case.num_bytes / p, steps.reduced_bytes / (p - 1))
-    far = min(-(-p // k), p - 1)
+    far = min(case.num_nodes, p - 1)
 
     def way(waits: int) -> Formula:
         queue = Formula(0, waits * each.bytes)

@@ -6,7 +6,7 @@ import pytest
 from one_port import Network, hollow, perform
 
 from simdist.cluster import Link, preset
-from simdist.collectives import Case, Formula, algorithms, all_send, formula, in_turn, over_nodes
+from simdist.collectives import Case, Formula, algorithms, formula, in_turn, over_nodes
 from simdist.collectives.phases import longest, phase
 from simdist.collectives.registry import choose
 from simdist.comm.placement import Placement
@@ -32,13 +32,6 @@ def test_collectives_in_turn_keep_their_links():
     assert both == (4, 1020, 30)
     assert both.seconds(SLOW, 1e11, FAST) == first.seconds(SLOW, 1e11, FAST) + Formula(1, 70).seconds(SLOW, 1e11)
     assert both.senders == 4
-
-
-def test_all_send_shares_cards_as_an_average_shift_does():
-    """Of 15 partners 8 are on the other node, so of eight ranks four or five send there."""
-    told = Formula(15, 1500)
-    assert all_send(Case(16, 1600, ranks_per_node=8), told).senders == 4
-    assert all_send(Case(16, 1600), told) is told
 
 
 def test_of_phases_at_once_the_longest_counts():

@@ -7,7 +7,7 @@ from anatomy import seconds
 import simdist as sd
 from simdist.arrays import phantom
 from simdist.cluster import preset
-from simdist.collectives import Case, all_reduce, formula
+from simdist.collectives import Case, all_reduce, broadcast, formula
 from simdist.collectives.rounds import Leaving, busiest, distances, shift, tree
 
 SHAPES = [(2, 1), (5, 4), (6, 4), (8, 3), (8, 5), (9, 8), (12, 8), (16, 8), (33, 8)]
@@ -75,9 +75,11 @@ def test_many_ranks_are_counted_fast():
 
 
 @pytest.mark.parametrize("nodes", [[0, 1, 1], [0, 1, 1, 1], [0, 0, 1, 1, 1], [0, 1, 1, 1, 2, 2]], ids=str)
-def test_the_first_node_may_be_one_that_lacks_ranks(nodes):
+@pytest.mark.parametrize("name", ["recursive_doubling", "linear"])
+def test_the_first_node_may_be_one_that_lacks_ranks(nodes, name):
     """A guest and its host seemed to be on one node, and `auto` took an algorithm half as fast as others."""
     cluster, n = preset("h100").with_(devices_per_node=3), 48_000_000
+    operation = "all_reduce" if name == "recursive_doubling" else "broadcast"
     group = [rank for rank in range(9) if rank >= 3 - nodes.count(0)][: len(nodes)]
 
     def program(comm):
@@ -86,14 +88,18 @@ def test_the_first_node_may_be_one_that_lacks_ranks(nodes):
             return None
         assert [node - min(own.nodes) for node in own.nodes] == nodes
         began = own.clock()
-        all_reduce(phantom((n,), "uint8"), own, algorithm="recursive_doubling")
+        x = phantom((n,), "uint8")
+        if operation == "all_reduce":
+            all_reduce(x, own, algorithm=name)
+        else:
+            broadcast(x, own, root=0, algorithm=name)
         return own.clock() - began
 
     found_s = max(each for each in sd.run(program, 9, cluster=cluster).results if each)
     most = max(map(nodes.count, nodes))
     told = formula(
-        "all_reduce",
-        "recursive_doubling",
+        operation,
+        name,
         ranks=len(nodes),
         num_bytes=n,
         ranks_per_node=most,
