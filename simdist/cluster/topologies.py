@@ -3,7 +3,7 @@
     fat tree            of switches with k ports, half of them down, half of them up; above all others they are all down
     dragonfly           groups of a switches, each with cables to p hosts, to all others of its group, and h to other
                         groups: one cable from each of the a h + 1 groups to each other
-    torus               no switches: each host has a cable both ways along every axis
+    torus               no switches: each host has a cable both ways along every axis; a mesh is one that is not closed
 
 All hosts of one half of a fat tree can send to the other at once, as a `Cluster` assumes of its network. One that is
 oversubscribed seven times leaves each a seventh of its bandwidth: `with_(between=cluster.between.among(7, 1))`.
@@ -14,7 +14,7 @@ Source: Al-Fares, Loukissas, Vahdat 2008, SIGCOMM (fat tree); Kim, Dally, Scott,
 from math import prod
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, as_declared, require_least, require_whole
+from simdist.errors import ArgumentError, as_declared, require_least, require_more, require_whole
 
 __all__ = ["Topology", "dragonfly", "fat_tree", "torus"]
 
@@ -34,6 +34,25 @@ class Topology(NamedTuple):
     cables: int
     bisection: int
     hops: int
+
+    @as_declared
+    def all_to_all_s(self, num_bytes: float, bytes_per_s: float) -> float:
+        """p n / (4 b W): the least time of an all-to-all of p hosts, if b cables join the halves of the network.
+
+        Of what the hosts of one half send, half is for the other half. On a ring of TPUs, of which an all-gather takes
+        V/2W of an array of V = p n bytes, this is V/8W, a quarter.
+
+        Args:
+            num_bytes: n, that each host sends to all together.
+            bytes_per_s: W, of a cable each way.
+
+        Raises:
+            ArgumentError: bytes_per_s is not above 0.
+
+        Source: Austin et al. 2025, "How to Scale Your Model", chapter 3, question 10, whose W is of both ways together.
+        """
+        require_more("bytes_per_s", bytes_per_s, 0)
+        return self.hosts * num_bytes / (4 * self.bisection * bytes_per_s) if self.bisection else 0.0
 
 
 @as_declared
@@ -83,11 +102,15 @@ def dragonfly(hosts: int, switches: int, links: int) -> Topology:
     return Topology(groups * switches * hosts, groups * switches, inside + between, halves, 3 if switches > 1 else 1)
 
 
-def torus(*sides: int) -> Topology:
+def torus(*sides: int, closed: bool = True) -> Topology:
     """The product of the sides in hosts, each with cables to the next and the last one along every side.
 
     A side of 2 has one cable, not two; a torus of such sides alone is a hypercube. The halves are those of the longest
     side.
+
+    Args:
+        closed: if not, the ends of a side are not joined: a mesh. Of 8 x 8 hosts it has 112 cables, of which 8 join the
+            halves, and 14 hops; a torus has 128, 16 and 8.
 
     Raises:
         ArgumentError: there is no side, or one is no whole number of at least 1.
@@ -98,6 +121,8 @@ def torus(*sides: int) -> Topology:
         require_whole("side", side, 1)
     lengths = [int(side) for side in sides]  # NumPy's are of fixed size
     hosts, longest = prod(lengths), max(lengths)
-    cables = sum(hosts if side > 2 else hosts * (side - 1) // 2 for side in lengths)
-    across = 2 if longest > 2 else longest - 1
-    return Topology(hosts, 0, cables, across * hosts // longest, sum(side // 2 for side in lengths))
+    rings = {side: closed and side > 2 for side in lengths}
+    cables = sum(hosts if rings[side] else hosts * (side - 1) // side for side in lengths)
+    across = (1 + rings[longest]) * (longest > 1)
+    hops = sum(side // 2 if rings[side] else side - 1 for side in lengths)
+    return Topology(hosts, 0, cables, across * hosts // longest, hops)

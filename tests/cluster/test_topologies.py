@@ -63,6 +63,45 @@ def test_a_torus_is_that_of_gossip(sides):
     assert (found.hosts, found.cables, found.hops) == (graph.size, len(graph.edges), graph.diameter)
 
 
+@pytest.mark.parametrize("sides", [(1, 1), (1, 2), (2, 2), (2, 4), (3, 4), (4, 4), (5, 6)])
+def test_a_mesh_is_the_grid_of_gossip(sides):
+    found, graph = torus(*sides, closed=False), graphs.grid(*sides)
+    assert (found.hosts, found.cables, found.hops) == (graph.size, len(graph.edges), graph.diameter)
+    left = [i for i in range(graph.size) if (i // sides[1] if sides[0] > sides[1] else i % sides[1]) < max(sides) // 2]
+    assert found.bisection == sum((i in left) != (j in left) for i, j in graph.edges)
+
+
+def test_textbooks_on_64_hosts():
+    """Hennessy, Patterson, appendix on interconnection networks: bisection, and cables between hosts, of 64 in a ring,
+    a mesh, a torus and a hypercube; by Grama et al., chapter 2, 2 (√p - 1) hops, √p and 2 (p - √p) cables of a mesh.
+    """
+    made = [torus(64), torus(8, 8, closed=False), torus(8, 8), torus(*[2] * 6)]
+    assert [found.bisection for found in made] == [2, 8, 16, 32]
+    assert [found.cables for found in made] == [64, 112, 128, 192]
+    assert [found.hops for found in made] == [32, 14, 8, 6]
+
+
+@pytest.mark.parametrize("ranks", [4, 6, 16])
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_all_to_all_on_a_ring_takes_what_crosses_its_middle(ranks, closed):
+    """How to Scale Your Model, chapter 3, question 10: a quarter of an all-gather's time, of long rings both ways."""
+    hops = [[abs(i - j) for j in range(ranks)] for i in range(ranks)]
+    loads = [0.0] * (2 * ranks)  # of each cable's two ways
+    for i in range(ranks):
+        for j in range(ranks):
+            right, far = j > i, closed and hops[i][j] > ranks / 2
+            steps = ranks - hops[i][j] if far else hops[i][j]
+            halves = (right, not right) if closed and 2 * steps == ranks else (right != far,)  # both ways are as short
+            for way in halves:
+                for k in range(steps):
+                    at = (i + k if way else i - 1 - k) % ranks
+                    loads[2 * at + way] += 1 / len(halves)
+    piece = 1 / ranks**2  # of an array of one byte
+    assert torus(ranks, closed=closed).all_to_all_s(ranks * piece, 1.0) == pytest.approx(max(loads) * piece)
+    if closed:
+        assert max(loads) * piece == pytest.approx(1 / 8)  # all gathered, both ways, in 1/2
+
+
 @pytest.mark.parametrize("lg", [1, 3, 6])
 def test_a_torus_of_twos_is_a_hypercube(lg):
     assert torus(*[2] * lg) == (2**lg, 0, lg * 2 ** (lg - 1), 2 ** (lg - 1), lg)
@@ -84,6 +123,7 @@ def test_pods_of_tpus():
         (lambda: dragonfly(2, 0, 2), "switches is 0"),
         (torus, "a torus of no sides"),
         (lambda: torus(4, 0), "side is 0"),
+        (lambda: torus(4).all_to_all_s(1, 0), "bytes_per_s is 0"),
     ],
 )
 def test_what_no_network_is(made, message):
