@@ -21,6 +21,7 @@ from simdist.planning.speedup import (
     gustafson_speedup,
     isoefficient_work,
     karp_flatt_share,
+    sun_ni_speedup,
     universal_ranks,
     universal_speedup,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "pipeline_weights",
     "planned",
     "search",
+    "sun_ni_speedup",
     "table",
     "tensor_parallel_ranks",
     "universal_ranks",

@@ -8,9 +8,9 @@
     one duration    p ranks    [ s ][        1 - s         ]        weak scaling: s is the share on p ranks
                     one rank   [ s ][               p (1 - s)             …
 
-Source: Amdahl 1967, AFIPS 30, 483-485; Gustafson 1988, CACM 31(5), 532-533; Karp, Flatt 1990, CACM 33(5), 539-543;
-Gunther 2007, "Guerrilla Capacity Planning" (the universal scalability law); Grama, Gupta, Kumar 1993, IEEE Parallel &
-Distributed Technology 1(3), 12-21 (isoefficiency).
+Source: Amdahl 1967, AFIPS 30, 483-485; Gustafson 1988, CACM 31(5), 532-533; Sun, Ni 1993, J. Parallel Distrib. Comput.
+19(1), 27-37; Karp, Flatt 1990, CACM 33(5), 539-543; Gunther 2007, "Guerrilla Capacity Planning" (the universal
+scalability law); Grama, Gupta, Kumar 1993, IEEE Parallel & Distributed Technology 1(3), 12-21 (isoefficiency).
 """
 
 from math import inf, sqrt
@@ -22,6 +22,7 @@ __all__ = [
     "gustafson_speedup",
     "isoefficient_work",
     "karp_flatt_share",
+    "sun_ni_speedup",
     "universal_ranks",
     "universal_speedup",
 ]
@@ -55,6 +56,26 @@ def gustafson_speedup(serial: float, ranks: float) -> float:
     """
     _check(serial, ranks)
     return ranks + (1 - ranks) * serial
+
+
+@as_declared
+def sun_ni_speedup(serial: float, ranks: float, growth: float) -> float:
+    """(s + (1-s) G) / (s + (1-s) G/p): the speedup with as much work as the memory of all ranks has room for.
+
+    G = 1 is Amdahl's law, and G = p Gustafson's. The work often grows faster than the memory: products of n x n
+    matrices take n³ operations in n² numbers, so that p times the memory has room for G = p^(3/2).
+
+    Args:
+        serial, ranks: s and p, as of `amdahl_speedup`.
+        growth: G, how many times as much work is divided as on one rank.
+
+    Raises:
+        ArgumentError: as of `amdahl_speedup`, or G is less than 1.
+    """
+    _check(serial, ranks)
+    require_least("growth", growth, 1)
+    divided = (1 - serial) * growth
+    return (serial + divided) / (serial + divided / ranks)
 
 
 def karp_flatt_share(speedup: float, ranks: float) -> float:

@@ -14,6 +14,7 @@ from simdist.planning import (
     gustafson_speedup,
     isoefficient_work,
     karp_flatt_share,
+    sun_ni_speedup,
     universal_ranks,
     universal_speedup,
 )
@@ -41,6 +42,9 @@ def test_virtual_ranks_keep_both_laws(serial, ranks):
     grown = (1 - serial) * ranks
     one_duration = took(serial, grown, 1) / took(serial, grown, ranks)
     assert one_duration == pytest.approx(gustafson_speedup(serial, ranks))
+    grown = (1 - serial) * ranks**1.5  # of matrices
+    one_memory = took(serial, grown, 1) / took(serial, grown, ranks)
+    assert one_memory == pytest.approx(sun_ni_speedup(serial, ranks, ranks**1.5))
 
 
 def test_gustafsons_hypercube():
@@ -48,6 +52,14 @@ def test_gustafsons_hypercube():
     assert [round(gustafson_speedup(s, 1024)) for s in (0.004, 0.008)] == [1020, 1016]
     assert [round(amdahl_speedup(s, 1024)) for s in (0.004, 0.008)] == [201, 111]
     assert amdahl_speedup(0.05, 1e12) == pytest.approx(20)
+
+
+@pytest.mark.parametrize("ranks", [1, 8, 1024])
+@pytest.mark.parametrize("serial", [0, 0.05, 1])
+def test_the_law_of_sun_and_ni_has_both_as_its_cases(serial, ranks):
+    assert sun_ni_speedup(serial, ranks, 1) == pytest.approx(amdahl_speedup(serial, ranks))
+    assert sun_ni_speedup(serial, ranks, ranks) == pytest.approx(gustafson_speedup(serial, ranks))
+    assert sun_ni_speedup(serial, ranks, ranks**1.5) >= gustafson_speedup(serial, ranks) - 1e-9
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 1024])
@@ -110,3 +122,5 @@ def test_the_work_that_keeps_ranks_busy(column):
 def test_what_cannot_be(speedup, numbers, message):
     with pytest.raises(ArgumentError, match=message):
         speedup(*numbers)
+    with pytest.raises(ArgumentError, match="growth is 0.5; needs at least 1"):
+        sun_ni_speedup(0.1, 4, 0.5)
