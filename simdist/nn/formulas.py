@@ -22,9 +22,11 @@ from simdist.nn.megatron import (
     megatron_tensor_elements,
     megatron_training_s,
 )
+from simdist.nn.scaling import LossLaw
 from simdist.nn.shape import Shape
 
 __all__ = [
+    "LossLaw",
     "kv_cache_bytes",
     "lora_parameters",
     "matmul_flops",

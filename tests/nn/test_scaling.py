@@ -1,0 +1,45 @@
+"""The best sizes of models: Chinchilla's own figures, and that no other size is better."""
+
+import pytest
+
+from simdist.errors import ArgumentError
+from simdist.nn.formulas import LossLaw, training_flops
+
+AGAIN = LossLaw(1.8172, 482.01, 2085.43, 0.3478, 0.3658)  # arXiv 2404.10102
+
+
+@pytest.mark.parametrize("law", [LossLaw(), AGAIN])
+@pytest.mark.parametrize("flops", [1e18, 5.76e23])
+def test_no_other_size_of_the_same_operations_is_better(law, flops):
+    n, d = law.best(flops)
+    assert training_flops(n, d) == pytest.approx(flops)
+    for times in (0.5, 0.99, 1.01, 2):
+        assert law.loss(n * times, d / times) > law.loss(n, d)
+
+
+def test_with_more_operations_models_grow_as_in_the_paper():
+    """arXiv 2203.15556, table 2: N as C^0.46 and D as C^0.54 by the third approach, whose constants are rounded."""
+    (n, d), (more_n, more_d) = LossLaw().best(1e20), LossLaw().best(1e22)
+    assert more_n / n == pytest.approx(100**0.46, rel=0.05)
+    assert more_d / d == pytest.approx(100**0.54, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("law", "billions"),
+    [
+        (LossLaw(1.6934, 406.4, 410.7, 0.3392, 0.2849), 40),  # in the paper, figure 4
+        (AGAIN, 70),  # nearly Chinchilla itself
+        (LossLaw(), 32.2),  # of rounded constants, neither
+    ],
+)
+def test_the_best_model_for_gophers_operations(law, billions):
+    assert law.best(5.76e23)[0] == pytest.approx(billions * 1e9, rel=0.05)
+
+
+def test_numbers_that_mean_nothing():
+    for made in (lambda: LossLaw().loss(0, 1), lambda: LossLaw().loss(1, 0), lambda: LossLaw().best(0)):
+        with pytest.raises(ArgumentError, match="is 0"):
+            made()
+    for wrong in ({"data_exponent": -1}, {"floor": -1}):
+        with pytest.raises(ArgumentError, match=f"{next(iter(wrong))} is -1"):
+            LossLaw(**wrong)
