@@ -26,6 +26,7 @@ from simdist.parallel.pipeline.report import PipelineRow, Taken, compare, mean_m
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules import named, schedule, schedules
 from simdist.parallel.pipeline.simulate import Simulation, simulate
+from simdist.parallel.pipeline.slices import seq1f1b, terapipe_s
 from simdist.parallel.pipeline.split import split
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 from simdist.parallel.pipeline.text import load, parse, to_text
@@ -80,11 +81,13 @@ __all__ = [
     "predicted_taken",
     "schedule",
     "schedules",
+    "seq1f1b",
     "simulate",
     "split",
     "stage_times",
     "steps",
     "taken",
+    "terapipe_s",
     "to_text",
     "validate",
     "versions",
