@@ -26,6 +26,9 @@ OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405
     "pipedream-flush": "1f1b",
     "1f1b-i": "interleaved-1f1b",
     "interleaved": "interleaved-1f1b",
+    "depth-first": "interleaved-1f1b",
+    "dfs": "interleaved-1f1b",
+    "bfs": "breadth-first",
     "looped-bfs": "breadth-first",  # PyTorch
     "afab": "gpipe",
     "zb-1p": "zb-h1",
