@@ -19,7 +19,15 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, require_least, require_more
 
-__all__ = ["Served", "byteps_bytes", "implicit_momentum", "server_bytes", "ssp_rate", "ssp_regret"]
+__all__ = [
+    "Served",
+    "byteps_bytes",
+    "implicit_momentum",
+    "mean_staleness",
+    "server_bytes",
+    "ssp_rate",
+    "ssp_regret",
+]
 
 
 class Served(NamedTuple):
@@ -98,6 +106,25 @@ def implicit_momentum(workers: int) -> float:
     """
     require_least("workers", workers, 1)
     return 1 - 1 / workers
+
+
+def mean_staleness(workers: int, gradients: int = 1) -> float:
+    """(P-1)/c: how many updates old the weights of a gradient are, on average, if no worker waits.
+
+    While a worker computes, P - 1 other gradients come in on average, whatever the times that workers take. n-softsync
+    makes an update of c = P/n of them, so that it is about n: of 30 workers 29 for c = 1, 14.5 for 2 and 0.97 for 30.
+
+    Args:
+        workers, gradients: P, and c, of an update.
+
+    Raises:
+        ArgumentError: workers or gradients is less than 1.
+
+    Source: Zhang, Gupta, Lian, Liu 2016, arXiv 1511.05950, section 2.4, where it is measured as close to n.
+    """
+    require_least("workers", workers, 1)
+    require_least("gradients", gradients, 1)
+    return (workers - 1) / gradients
 
 
 def ssp_regret(updates: float, workers: int, staleness: float, *, distance: float, slope: float) -> float:

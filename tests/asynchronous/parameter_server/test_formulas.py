@@ -1,5 +1,6 @@
 """The bound of bounded staleness and runs that keep to it; the traffic of workers that serve and runs that have it."""
 
+from heapq import heapify, heappop, heappush
 from math import sqrt
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 from servers import IDEAL
 
 import simdist as sd
-from simdist.asynchronous import Exponential
+from simdist.asynchronous import Exponential, LogNormal, Slowed
 from simdist.asynchronous.parameter_server import (
     BoundedStaleness,
     ParameterServer,
     asynchronous,
     byteps_bytes,
     implicit_momentum,
+    mean_staleness,
     server_bytes,
     ssp_rate,
     ssp_regret,
@@ -106,7 +108,40 @@ def test_the_momentum_of_many_workers():
         implicit_momentum(0)
 
 
+@pytest.mark.parametrize("times", [Exponential(seed=1), Slowed(Exponential(seed=2), {0: 5.0}), LogNormal(seed=3)])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_asynchronous_updates_are_as_stale_as_the_formula_says(workers, times):
+    """Whatever the workers' times are, until the first of them is done."""
+    steps = 400
+
+    def program(comm):
+        setup = ParameterServer(1, asynchronous(), compute_time=times)
+        return train(comm, np.zeros(1), lambda x, step: (0.0, x), steps, 0.1, setup)
+
+    reports = sd.run(program, workers + 1, cluster=IDEAL).results
+    [staleness] = [report.counts.staleness for report in reports if hasattr(report, "counts")]
+    assert np.mean(staleness[workers:steps]) == pytest.approx(mean_staleness(workers), rel=0.05)
+
+
+@pytest.mark.parametrize(("gradients", "close_to"), [(30, 1), (2, 15), (1, 30)])
+def test_the_staleness_of_softsync(gradients, close_to):
+    """arXiv 1511.05950, figure 1: n-softsync on 30 workers, each of which reads again when its gradient has arrived."""
+    rng = np.random.default_rng(0)
+    arrivals, done = 30_000, [(time, 0) for time in rng.exponential(size=30)]
+    heapify(done)
+    ages = []
+    for arrived in range(arrivals):
+        time, version = heappop(done)
+        ages.append(arrived // gradients - version)
+        heappush(done, (time + rng.exponential(), (arrived + 1) // gradients))
+    assert np.mean(ages) == pytest.approx(mean_staleness(30, gradients), rel=0.01)
+    assert mean_staleness(30, gradients) == pytest.approx(close_to, rel=0.04)
+
+
 def test_what_cannot_be_is_refused():
+    for wrong in ((0, 1), (1, 0)):
+        with pytest.raises(ArgumentError, match="is 0; needs at least 1"):
+            mean_staleness(*wrong)
     with pytest.raises(ArgumentError, match="0 updates of 1 workers, and staleness 0; needs at least 1, 1 and 0"):
         ssp_regret(0, 1, 0, distance=1, slope=1)
     with pytest.raises(ArgumentError, match="staleness -1"):
