@@ -14,6 +14,7 @@ from simdist.optim.schedule import (
     critical_tokens,
     noise_scale,
     scaled_learning_rate,
+    sgd_noise,
 )
 from simdist.optim.sgd import SGD
 from simdist.optim.spans import Spans
@@ -36,4 +37,5 @@ __all__ = [
     "noise_scale",
     "norms",
     "scaled_learning_rate",
+    "sgd_noise",
 ]

@@ -5,9 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, require_known, require_least, require_more
+from simdist.errors import ArgumentError, require_known, require_least, require_more, require_share
 
-__all__ = ["BatchTrade", "Schedule", "batch_trade", "critical_tokens", "noise_scale", "scaled_learning_rate"]
+__all__ = [
+    "BatchTrade",
+    "Schedule",
+    "batch_trade",
+    "critical_tokens",
+    "noise_scale",
+    "scaled_learning_rate",
+    "sgd_noise",
+]
 
 _SHAPES: dict[str, Callable[[float, float], float]] = {  # of the share done, and the step over warmup_steps
     "constant": lambda done, times: 1.0,
@@ -189,3 +197,25 @@ def noise_scale(small_size: float, small_squared: float, large_size: float, larg
         limit = f"more than {small_squared * small_size / large_size} of {large_size}: averages over more steps"
         raise ArgumentError(f"{told}; needs {limit}")
     return (small_squared - large_squared) / signal
+
+
+def sgd_noise(learning_rate: float, batch_size: float, samples: float, momentum: float = 0.0) -> float:
+    """η (N/B - 1) / (1-m): how much SGD's steps differ from those along the gradient of all samples.
+
+    Training with the same noise is nearly the same: a larger batch replaces a lower rate, or goes with a higher one.
+    It is not `noise_scale`, which depends on the gradients alone.
+
+    Args:
+        learning_rate, momentum: η and m.
+        batch_size, samples: B and N, of the whole data.
+
+    Raises:
+        ArgumentError: η is below 0, m not from 0 to less than 1, or B not from 1 to N.
+
+    Source: Smith, Kindermans, Ying, Le 2018, arXiv 1711.00489, section 2.
+    """
+    require_least("learning_rate", learning_rate, 0)
+    require_share("momentum", momentum)
+    require_least("batch_size", batch_size, 1)
+    require_least("samples", samples, batch_size)
+    return learning_rate * (samples / batch_size - 1) / (1 - momentum)

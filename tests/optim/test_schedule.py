@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simdist.errors import ArgumentError, UnknownNameError
-from simdist.optim import Schedule, batch_trade, critical_tokens, noise_scale, scaled_learning_rate
+from simdist.optim import SGD, Schedule, batch_trade, critical_tokens, noise_scale, scaled_learning_rate, sgd_noise
 
 
 def test_it_climbs_in_a_line_and_falls_in_a_cosine():
@@ -140,6 +140,29 @@ def test_ranks_that_average_gradients_see_the_noise_scale():
     own = each.mean(axis=2)
     small, large = (own**2).sum(axis=2).mean(), (own.mean(axis=1) ** 2).sum(axis=1).mean()
     assert noise_scale(samples, small, ranks * samples, large) == pytest.approx(3 * 5**2 / 25, rel=0.05)
+
+
+@pytest.mark.parametrize(("rate", "batch", "momentum"), [(0.05, 1, 0.0), (0.05, 4, 0.0), (0.02, 4, 0.9)])
+def test_weights_spread_by_the_noise_of_sgd(rate, batch, momentum):
+    """Around the least of x²/2, in many weights at once: by g tr Σ / 2N, where rates are low and N is large."""
+    rng, samples = np.random.default_rng(0), 10**9
+    x = np.zeros(20_000)
+    rule = SGD(x, momentum=momentum)
+    for _ in range(600):
+        rule.step(x, x + rng.normal(size=x.size) / batch**0.5, rate)
+    assert x.var() == pytest.approx(sgd_noise(rate, batch, samples, momentum) / (2 * samples), rel=0.06)
+
+
+def test_batches_in_place_of_rates():
+    """arXiv 1711.00489: instead of a rate that decays by 5, a batch that grows by 5; without noise all at once."""
+    assert sgd_noise(0.1 / 5, 128, 5e7, 0.9) == pytest.approx(sgd_noise(0.1, 5 * 128, 5e7, 0.9), rel=1e-4)
+    assert sgd_noise(0.1, 128, 5e4, 0.9) == pytest.approx(10 * sgd_noise(0.1, 128, 5e4))
+    assert sgd_noise(0.1, 5e4, 5e4) == 0
+    for wrong, message in (((-1, 1, 2), "learning_rate"), ((1, 0, 2), "batch_size"), ((1, 3, 2), "samples is 2")):
+        with pytest.raises(ArgumentError, match=message):
+            sgd_noise(*wrong)
+    with pytest.raises(ArgumentError, match="momentum is 1"):
+        sgd_noise(1, 1, 2, 1)
 
 
 def test_arguments_have_limits():
