@@ -67,6 +67,7 @@ def test_what_reports_say_of_models_whose_weights_are_not_counted_here():
 
 
 NEARLY = {"gpt3-1.3b": 1.32, "gpt3-2.7b": 2.65, "gpt3-6.7b": 6.66, "gpt3-13b": 12.85}  # arXiv 2005.14165, table D.1
+NEARLY |= {"gpt3-125m": 0.125, "gpt3-350m": 0.356, "gpt3-760m": 0.76}  # the same
 NEARLY |= {"palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35}  # arXiv 2204.02311, table 1
 NEARLY |= {"bloom-7b": 7.069, "bloom-176b": 176.247, "falcon-7b": 6.922, "falcon-40b": 41.303, "falcon-180b": 179.523}
 NEARLY |= {"grok-1-314b": 314, "opt-66b": 65.7}
