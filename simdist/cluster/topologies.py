@@ -79,8 +79,8 @@ def fat_tree(ports: int, levels: int = 3) -> Topology:
 
 
 @as_declared
-def dragonfly(hosts: int, switches: int, links: int) -> Topology:
-    """a p (a h + 1) hosts: the largest dragonfly of groups of a switches with p hosts and h links to other groups each.
+def dragonfly(hosts: int, switches: int, links: int, groups: int = 0) -> Topology:
+    """a p g hosts: a dragonfly of groups of a switches with p hosts and h links to other groups each.
 
     A switch has p + a - 1 + h ports. The links are balanced if a = 2p = 2h: with 63 ports, 16 hosts, 32 switches and 16
     links, for 262,656 hosts.
@@ -89,17 +89,25 @@ def dragonfly(hosts: int, switches: int, links: int) -> Topology:
         hosts: p, of a switch.
         switches: a, of a group.
         links: h, of a switch.
+        groups: g, at most a h + 1, which it is if not given. Fewer have several cables between two of them, as evenly
+            as possible; what is left of the bisection by division is not counted.
 
     Raises:
-        ArgumentError: one of them is less than 1.
+        ArgumentError: one of the first three is less than 1, or there are too many groups.
     """
     for name, value in (("hosts", hosts), ("switches", switches), ("links", links)):
         require_least(name, value, 1)
-    groups = switches * links + 1
+    away = switches * links  # cables of a group to others
+    groups = groups or away + 1
+    if groups > away + 1:
+        raise ArgumentError(f"groups is {groups}; needs at most {away + 1}, with {away} cables of each to others")
     inside = groups * switches * (switches - 1) // 2
-    between = groups * (groups - 1) // 2
-    halves = (groups // 2) * ((groups + 1) // 2)
-    return Topology(groups * switches * hosts, groups * switches, inside + between, halves, 3 if switches > 1 else 1)
+    if groups == 1:
+        halves = (switches // 2) * ((switches + 1) // 2)
+        return Topology(switches * hosts, switches, inside, halves, min(switches - 1, 1))
+    halves = (groups // 2) * ((groups + 1) // 2) * away // (groups - 1)
+    reached = sum(links < n for n in (groups - 1, switches * (groups - 1)))  # groups, switches that a switch misses
+    return Topology(groups * switches * hosts, groups * switches, inside + groups * away // 2, halves, 1 + reached)
 
 
 def torus(*sides: int, closed: bool = True) -> Topology:

@@ -1,6 +1,7 @@
 """Networks of the papers, and the same built cable by cable."""
 
-from itertools import combinations
+from collections import Counter
+from itertools import combinations, product
 
 import pytest
 
@@ -55,6 +56,37 @@ def groups_of(switches, links):
 def test_a_dragonfly_built_cable_by_cable_is_as_wide(switches, links):
     found, graph = dragonfly(1, switches, links), groups_of(switches, links)
     assert (found.switches, found.cables, found.hops) == (graph.size, len(graph.edges), graph.diameter)
+
+
+@pytest.mark.parametrize(
+    ("switches", "links", "groups"), [(4, 2, 5), (4, 2, 3), (6, 2, 4), (2, 2, 2), (1, 6, 4), (3, 2, 1), (1, 2, 1)]
+)
+def test_fewer_groups_have_several_cables_between_two(switches, links, groups):
+    """Switch i of a group has its link k to the group that is next after those of link k - 1 and switch i - 1."""
+    found, ends = dragonfly(2, switches, links, groups), Counter()
+    for g in range(groups if groups > 1 else 0):
+        for i, k in product(range(switches), range(links)):
+            ends[g, (g + 1 + (i * links + k) % (groups - 1)) % groups] += 1
+    cables = {pair: count for pair, count in ends.items() if pair[0] < pair[1]}
+    assert all(count == ends[h, g] for (g, h), count in ends.items())
+    assert found.cables == sum(cables.values()) + groups * switches * (switches - 1) // 2
+    if groups > 1:
+        assert found.bisection == sum(count for (g, h), count in cables.items() if g < groups // 2 <= h)
+    assert (found.hosts, found.switches) == (2 * groups * switches, groups * switches)
+
+
+def test_hops_of_dragonflies_with_few_groups():
+    """3 if a switch has to go by another to some group; 1 if it is joined to every switch; 0 to itself."""
+    assert [dragonfly(1, 4, 2, groups).hops for groups in (9, 4, 3, 2, 1)] == [3, 3, 2, 2, 1]
+    assert [dragonfly(1, 2, 2, 2).hops, dragonfly(1, 1, 3).hops, dragonfly(1, 1, 3, 1).hops] == [1, 1, 0]
+
+
+def test_networks_of_deepseeks_comparison():
+    """arXiv 2505.09343, table 3: endpoints, switches and links of fat trees of two and three levels, and a dragonfly;
+    its multi-plane fat tree is eight of the first.
+    """
+    made = [fat_tree(64, 2), fat_tree(64, 3), dragonfly(16, 32, 16, groups=511)]
+    assert [found[:3] for found in made] == [(2048, 96, 2048), (65_536, 5120, 131_072), (261_632, 16_352, 384_272)]
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (5, 6)])
@@ -121,6 +153,7 @@ def test_pods_of_tpus():
         (lambda: fat_tree(5), "ports is 5; needs an even number"),
         (lambda: fat_tree(4, 0), "levels is 0"),
         (lambda: dragonfly(2, 0, 2), "switches is 0"),
+        (lambda: dragonfly(2, 3, 2, 8), "groups is 8; needs at most 7, with 6 cables of each to others"),
         (torus, "a torus of no sides"),
         (lambda: torus(4, 0), "side is 0"),
         (lambda: torus(4).all_to_all_s(1, 0), "bytes_per_s is 0"),
