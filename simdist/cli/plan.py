@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "simdist plan --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
         "Options that you give are fixed. The others among dp, tp, pp, zero, shards, schedule, micro_batches, "
-        "sequence_parallel and recompute are searched in all combinations, with --experts also ep, and for windows of "
-        f"{LONG:,} tokens or more sp, with ulysses or ring_attention; given one of these, for all windows. Chunks "
-        "are not searched. The time of a step is composed of the times of its parts on the modelled cluster. The model "
+        "chunks, sequence_parallel and recompute are searched in all combinations, with --experts also ep, and for "
+        f"windows of {LONG:,} tokens or more sp, with ulysses or ring_attention; given one of these, for all windows. "
+        "The time of a step is composed of the times of its parts on the modelled cluster. The model "
         "is a GPT unless --model says mlp. The last line is the command that executes the best plan on that cluster, "
         "without data."
     )

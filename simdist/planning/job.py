@@ -179,14 +179,6 @@ class Job:
         key = self.windows, self.schedule.num_stages, *self.bench.cut(self.config)
         return self.bench.once(lambda: [joined(self.anatomy.layers[bound]) for bound in self.bounds], "stages", *key)
 
-    @cached_property
-    def busiest_s(self) -> float:
-        """A lower bound on a step: the passes of all micro-batches on the rank with most work."""
-        each = [took.seconds["F"] + took.seconds["B"] for took in self.anatomy.layers]
-        shared = self.schedule.num_stages / sum(map(len, self.schedule.placement)) if self.pipelined else 1.0
-        most_s = max(sum(each[layer] for layer in part.layers) for part in self.parts)
-        return self.config.micro_batches * shared * most_s
-
     def once(self, make: Callable[[], T], name: str) -> T:
         """What `make` finds of the passes of this pipeline: once for all runs on the bench with the same."""
         config = self.config

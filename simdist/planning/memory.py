@@ -10,7 +10,7 @@ from simdist.planning.group import Group
 from simdist.planning.job import Job, Part
 from simdist.planning.step import course
 
-__all__ = ["RankMemory", "memory"]
+__all__ = ["RankMemory", "least_bytes", "memory"]
 
 
 class RankMemory(NamedTuple):
@@ -35,6 +35,17 @@ def memory(job: Job) -> list[RankMemory]:
     Pipelines and method dp reduce after the passes, when of the activations only the text is left.
     """
     return [_on_rank(job, rank, passes) for rank, passes in enumerate(_passes(job))]
+
+
+def least_bytes(job: Job) -> float:
+    """A lower bound on the memory of the fullest rank, found without going through a schedule: as if each micro-batch
+    left before the next one came.
+    """
+    if not job.pipelined:
+        return memory(job)[0].num_bytes
+    alone = [max(stage.working["F"], min(stage.working["B"], stage.working["I"])) for stage in job.stages]
+    each = (Peaks(0.0, 0.0, max(alone[stage] for stage in own)) for own in job.schedule.placement)
+    return max(_on_rank(job, rank, passes).num_bytes for rank, passes in enumerate(each))
 
 
 def _on_rank(job: Job, rank: int, passes: Peaks) -> RankMemory:

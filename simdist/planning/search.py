@@ -1,13 +1,15 @@
 """Search: the best ways to train a model on a cluster."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from simdist.errors import require_kind
 from simdist.planning.job import Job
-from simdist.planning.memory import RankMemory, memory
+from simdist.planning.memory import RankMemory, least_bytes, memory
 from simdist.planning.space import ways
-from simdist.planning.step import Step, step
+from simdist.planning.step import Step, least_s, passes_s, step
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 
@@ -74,14 +76,8 @@ def _plan(job: Job, rank: int, held: RankMemory) -> Plan:
     return Plan(job.config, job.sizes, rank, *held, step(job))
 
 
-def _kind(config: Config) -> tuple[object, ...]:
-    """All that tells ways apart, except into how many micro-batches they cut a batch, and what they recompute."""
-    axes = config.dp, config.tp, config.pp, config.sp, config.ep, config.sequence_parallel, config.ulysses
-    return *axes, config.method, config.zero, config.shards, config.schedule, config.chunks
-
-
 def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object] = lambda: None) -> Plans:
-    """Try all ways that keep the given settings, each with the least recomputation that fits.
+    """Find the best of all ways that keep the given settings.
 
     Args:
         given: settings of a `Config`: see `ways`.
@@ -91,32 +87,98 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
         ArgumentError, UnknownNameError: as for `ways`.
     """
     require_kind("bench", bench, Workbench, 'Workbench("h100", ranks=8)')
-    best: dict[tuple[int, ...], Plan] = {}
-    too_large: dict[tuple[int, ...], tuple[Job, int, RankMemory]] = {}
-    hopeless: dict[tuple[object, ...], int] = {}  # ways that do not fit with so many micro-batches, nor with fewer
-    tried = 0
-    for way in ways(given, bench.ranks, bench.cluster):
-        if way[0].micro_batches <= hopeless.get(kind := _kind(way[0]), 0):
-            continue
-        for config in way:
-            tried += 1
-            seen()
-            job = Job(config, bench)
-            mesh = tuple(job.sizes.values())
-            if mesh in best and job.busiest_s >= best[mesh].step.seconds:
-                break  # recomputation only takes longer
-            rank, held = _fullest(job)
-            if held.num_bytes <= bench.cluster.device.memory_bytes:
-                plan = _plan(job, rank, held)  # after the check of memory: a pipeline's time is expensive to predict
-                best[mesh] = min(best.get(mesh, plan), plan, key=lambda plan: plan.step.seconds)
-                break
-            if mesh not in too_large or held.num_bytes < too_large[mesh][-1].num_bytes:
-                too_large[mesh] = job, rank, held
-        else:
-            hopeless[kind] = way[0].micro_batches
-    nowhere = [_plan(*least) for mesh, least in too_large.items() if mesh not in best]
+    best, too_large, tried = list[Plan](), list[Plan](), 0
+    for _, way in groupby(ways(given, bench.ranks, bench.cluster), _mesh):
+        found = _Search(way, bench, seen)
+        tried += found.tried
+        fastest = found.fastest()
+        (best if fastest else too_large).append(fastest or found.smallest())
     return Plans(
-        sorted(best.values(), key=lambda plan: plan.step.seconds),
-        sorted(nowhere, key=lambda plan: plan.num_bytes),
-        tried,
+        sorted(best, key=lambda plan: plan.step.seconds), sorted(too_large, key=lambda plan: plan.num_bytes), tried
     )
+
+
+def _mesh(way: Sequence[Config]) -> tuple[int | None, ...]:
+    config = way[0]
+    return config.dp, config.tp, config.pp, config.sp, config.ep
+
+
+def _kind(way: Sequence[Config]) -> tuple[object, ...]:
+    """What tells the ways on a mesh apart, except into how many micro-batches they cut a batch."""
+    config = way[0]
+    how = config.sequence_parallel, config.ulysses, config.method, config.zero, config.shards
+    return *how, config.schedule, config.chunks
+
+
+class _Search:
+    """The search among all ways on one mesh: best first, by lower bounds on their steps.
+
+    A way is first as good as all its passes are without a bubble; then as what else a step takes at least; then as its
+    simulation says. When one whose time is known comes first, none can be faster. If it does not fit, its next one,
+    which recomputes more, joins the others: that only takes longer.
+
+    Args:
+        ways: of one mesh, in the order of `ways`: those with the most micro-batches first.
+        bench: where to measure.
+        seen: called for each way.
+
+    Attributes:
+        tried: the number of ways.
+    """
+
+    def __init__(self, ways: Iterable[Sequence[Config]], bench: Workbench, seen: Callable[[], object]) -> None:
+        self.tried = 0
+        self._bench = bench
+        self._unfit: list[Job] = []
+        self._queue: list[tuple[float, int, int, Job, Sequence[Config]]] = []
+        hopeless: set[tuple[object, ...]] = set()  # kinds of ways that do not fit with so many micro-batches
+        for way in ways:
+            self.tried += 1
+            seen()
+            if (kind := _kind(way)) in hopeless:
+                continue
+            if self._may_fit(Job(way[-1], bench)):
+                self._push(self.tried, way)
+            else:
+                hopeless.add(kind)
+                self._unfit += [Job(config, bench) for config in way]
+
+    def fastest(self) -> Plan | None:
+        """The fastest plan that fits; None if none does."""
+        bounds = least_s, lambda job: step(job).seconds
+        while self._queue:
+            _, number, known, job, more = heappop(self._queue)
+            if known == 0 and not self._may_fit(job):
+                self._next(number, job, more)
+            elif known < len(bounds):
+                heappush(self._queue, (bounds[known](job), number, known + 1, job, more))
+            elif (fullest := _fullest(job))[1].num_bytes <= self._bench.cluster.device.memory_bytes:
+                return _plan(job, *fullest)
+            else:
+                self._next(number, job, more)
+        return None
+
+    def smallest(self) -> Plan:
+        """The plan of the way that needs the least memory, if none fits."""
+        least: tuple[Job, int, RankMemory] | None = None
+        for job in sorted(self._unfit, key=least_bytes):
+            if least and least_bytes(job) >= least[2].num_bytes:
+                break
+            found = job, *_fullest(job)
+            if least is None or found[2].num_bytes < least[2].num_bytes:
+                least = found
+        assert least
+        return _plan(*least)
+
+    def _next(self, number: int, job: Job, more: Sequence[Config]) -> None:
+        """This one does not fit: queue that which recomputes more."""
+        self._unfit.append(job)
+        if more:
+            self._push(number, more)
+
+    def _push(self, number: int, way: Sequence[Config]) -> None:
+        job = Job(way[0], self._bench)
+        heappush(self._queue, (passes_s(job), number, 0, job, way[1:]))
+
+    def _may_fit(self, job: Job) -> bool:
+        return least_bytes(job) <= self._bench.cluster.device.memory_bytes

@@ -14,6 +14,7 @@ from simdist.training.config import Config, options
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
 from simdist.training.option import check_names
+from simdist.training.pipelines import chunked
 from simdist.training.settings import spelled
 
 __all__ = ["LONG", "SCHEDULES", "ways"]
@@ -39,6 +40,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         sp                                  windows of LONG tokens and more, or if its attention is given
         ulysses, ring_attention             with sp, each
         zero, schedule                      0 to 3 without a pipeline; 0 and 1, and SCHEDULES with one
+        chunks                              2, and more that leave each stage as many blocks
         shards                              all of dp, and the number that fit in a node
         micro_batches                       1, 2, 4, … of them, and micro-batches of 1, 2, 4, … windows
         sequence_parallel                   on and off
@@ -102,7 +104,8 @@ def _settings(
         for micro_batches in _micro_batches(given, windows, reasons):
             for method in _methods(given, mesh["pp"]):
                 shards = _shards(given, mesh, cluster) if {**given, **method}.get("zero") else [{}]
-                for parts in product(sharded, attending, shards):
+                chunks = _chunks({**given, **method}, mesh["pp"])
+                for parts in product(sharded, attending, shards, chunks):
                     yield {**axes, "micro_batches": micro_batches, **method, **ChainMap(*parts)}
 
 
@@ -152,6 +155,14 @@ def _methods(given: Mapping[str, Any], pp: int) -> Iterator[dict[str, Any]]:
         yield from ({**zero, "schedule": schedule} for zero in zeros)
     if pp == 1:
         yield from zeros
+
+
+def _chunks(given: Mapping[str, Any], pp: int) -> list[dict[str, int]]:
+    """The numbers to try, if the schedule takes any: the default, and others that divide the blocks of a rank."""
+    if given.get("schedule") not in chunked() or "chunks" in given:
+        return [{}]
+    own, uneven = divmod(given.get("layers") or 1, pp)
+    return [{}, *({"chunks": n} for n in range(3, own + 1) if not (uneven or own % n))]
 
 
 def _shards(given: Mapping[str, Any], mesh: Mapping[str, int], cluster: Cluster) -> list[dict[str, int]]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from simdist.cluster import Link
 from simdist.parallel.pipeline import Simulation, Times, simulate
+from simdist.parallel.pipeline.earliest import earliest_ends
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.anatomy import Anatomy, anatomy
 from simdist.planning.job import Job, Part, Piece
@@ -15,7 +16,7 @@ from simdist.planning.overlap import Layer, Travel, micro_batches_s
 from simdist.training.methods import CUTTING
 from simdist.training.pipelines import over_links
 
-__all__ = ["Step", "computing_s", "course", "sending_s", "stage_times", "step"]
+__all__ = ["Step", "computing_s", "course", "least_s", "passes_s", "sending_s", "stage_times", "step"]
 
 
 class Step(NamedTuple):
@@ -55,9 +56,22 @@ def step(job: Job) -> Step:
         bubble_s, ends_s = went.bubble, [row[-1] for row in went.course.end]
     else:
         bubble_s, ends_s = 0.0, [_overlapped(job)]
-    passes_s = _passes_s(job, job.anatomy)
-    left_s = max(0.0, _complete_s(job, ends_s) - passes_s - bubble_s)
-    return Step(passes_s, bubble_s, left_s, max(_update_s(job, part) for part in job.parts))
+    left_s = max(0.0, _complete_s(job, ends_s) - passes_s(job) - bubble_s)
+    return Step(passes_s(job), bubble_s, left_s, max(_update_s(job, part) for part in job.parts))
+
+
+def passes_s(job: Job) -> float:
+    """Forward and backward of all micro-batches, the average over the pipeline ranks: less than any step."""
+    return _passes_s(job, job.anatomy)
+
+
+def least_s(job: Job) -> float:
+    """A lower bound on the seconds of a step, found without a simulation."""
+    ends_s = [0.0]
+    if job.pipelined:
+        ends_s = job.once(lambda: earliest_ends(job.schedule, stage_times(job)), "earliest ends")
+    passed_s = max(passes_s(job), _complete_s(job, ends_s)) + max(_update_s(job, part) for part in job.parts)
+    return max(passed_s, *(sending_s(job, rank) for rank in range(len(job.parts))))
 
 
 def computing_s(job: Job) -> float:

@@ -3,8 +3,12 @@
 import pytest
 
 from simdist.cluster import Link, preset
-from simdist.planning import Workbench, execute, planned, search, ways
+from simdist.parallel.pipeline import schedules
+from simdist.planning import Job, Workbench, execute, planned, search, ways
+from simdist.planning.memory import least_bytes
+from simdist.planning.step import least_s, passes_s
 from simdist.training import Config
+from simdist.training.pipelines import is_updating
 
 A100 = preset("a100")
 GPT = {"model": "gpt", "layers": 6, "width": 512, "heads": 8, "context_bytes": 128, "vocabulary": 1024}
@@ -60,12 +64,40 @@ def test_nothing_fits():
     assert found.too_large[0].num_bytes == min(plan.num_bytes for plan in found.too_large) > 1e6
 
 
-def test_what_does_not_fit_is_not_tried_with_fewer_micro_batches():
-    """Of 1, 2, 4 … windows: each kind of way only with the smallest, and that with all it may recompute."""
+def test_what_does_not_fit_is_not_tried_with_fewer_micro_batches(monkeypatch):
+    """Of 1, 2, 4 … windows: each kind of way only with the smallest."""
+    known, measured = Workbench.anatomy, set()
+
+    def anatomy(bench, config, num_windows):
+        measured.add((config.dp, config.pp or 1, config.micro_batches, num_windows))
+        return known(bench, config, num_windows)
+
+    monkeypatch.setattr(Workbench, "anatomy", anatomy)
     bench, given, seen = Workbench(with_memory(1e6), 2), GPT | {"zero": 0, "tp": 1}, []
     found = search(given, bench, lambda: seen.append(1))
-    kinds = {str({**vars(way[0]), "micro_batches": 0, "recompute": ""}) for way in ways(given, 2, bench.cluster)}
-    assert found.tried == len(seen) == 3 * len(kinds)
+    assert measured == {(2, 1, 8, 1), (1, 2, 16, 1)}
+    assert found.tried == len(seen) == len(list(ways(given, 2, bench.cluster)))
+
+
+@pytest.mark.slow(but=2)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"micro_batches": 4, "recompute": "none"},
+        {"micro_batches": 4, "recompute": "selective", "clip_norm": 1.0, "precision": "float16"},
+        *({"schedule": name, "micro_batches": 4, "recompute": "full"} for name in schedules() if not is_updating(name)),
+        {"pp": 1, "tp": 1, "bucket_bytes": 100_000},
+        {"pp": 1, "dp": 4, "width": 64, "recompute": "none"},
+    ],
+    ids=str,
+)
+def test_bounds_are_not_above_what_they_bound(given):
+    bench = Workbench(A100.with_(devices_per_node=2), 4)
+    for way in ways(GPT | given, 4, bench.cluster):
+        for config in way:
+            job, plan = Job(config, bench), planned(config, bench)
+            assert passes_s(job) <= least_s(job) <= plan.step.seconds * (1 + 1e-12)
+            assert least_bytes(job) <= plan.num_bytes
 
 
 def test_what_saves_memory_is_tried_where_the_same_without_it_does_not_fit():
@@ -82,6 +114,15 @@ def test_a_device_of_just_its_size_is_enough():
     for size, fits in ((plan.num_bytes, True), (plan.num_bytes - 1, False)):
         found = search(given, Workbench(with_memory(size), 1))
         assert (len(found.best), len(found.too_large)) == (int(fits), int(not fits))
+
+
+def test_more_chunks_for_a_smaller_bubble():
+    """Section 2.2.2 of Narayanan et al. 2021, arXiv 2104.04473: v chunks divide the bubble by v, for v times as many
+    messages, of which a slow network makes the larger part of a step."""
+    given = GPT | {"layers": 12, "width": 2048, "dp": 1, "tp": 1, "pp": 2, "schedule": "interleaved-1f1b"}
+    given |= {"micro_batches": 2, "zero": 0, "recompute": "none"}
+    near, far = A100, A100.with_(devices_per_node=1, between=Link(1e-6, 2e8))
+    assert [search(given, Workbench(cluster, 2)).best[0].config.chunks for cluster in (near, far)] == [6, 2]
 
 
 def test_tensor_parallelism_within_a_node_and_pipelines_between():

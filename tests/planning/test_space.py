@@ -152,6 +152,15 @@ def test_a_published_model_has_the_ways_of_its_sizes():
     assert named == [way[0] for way in ways(given | sized({"model": "mixtral-8x7b"} | given), 4, H100)]
 
 
+def test_chunks_that_divide_the_blocks_of_a_rank():
+    of = {"tp": 1, "zero": 0, "micro_batches": 4, "schedule": "interleaved-1f1b", "layers": 24}
+    found_chunks = {(c.pp, c.chunks) for c in found(4, **of)}
+    assert found_chunks == {(2, 2), (2, 3), (2, 4), (2, 6), (2, 12), (4, 2), (4, 3), (4, 6)}
+    assert {(c.pp, c.chunks) for c in found(4, chunks=5, **of)} == {(2, 5), (4, 5)}
+    assert {c.chunks for c in found(4, pp=4, **of | {"layers": 10})} == {2}
+    assert {c.chunks for c in found(4, **of | {"schedule": "1f1b"})} == {None}
+
+
 def test_an_mlp_has_fewer_ways():
     configs = list(ways({"model": "mlp", "global_batch_size": 64}, 4, H100))
     assert {len(way) for way in configs} == {1}

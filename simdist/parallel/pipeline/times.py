@@ -101,6 +101,10 @@ class Clockwork:
         stages, of = self._placement[rank], self._of
         return sum(of[type(part)][stages[part.chunk]] for part in action.parts)
 
+    def part(self, kind: type[Part], stage: int) -> float:
+        """How long an action of this kind takes on this stage."""
+        return self._of[kind][stage]
+
 
 def _of_stages(name: str, given: Seconds, schedule: Schedule) -> list[float]:
     """The time of each stage."""
