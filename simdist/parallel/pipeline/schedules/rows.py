@@ -1,10 +1,13 @@
 """Rows: building blocks for the rows of schedules."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import count
 
-from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward
+from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
+from simdist.parallel.pipeline.text import LETTERS
 
-__all__ = ["alternate", "backwards", "forwards", "only", "split"]
+__all__ = ["alternate", "backwards", "forwards", "numbered", "only", "split"]
 
 
 def forwards(micro_batches: int) -> list[Action]:
@@ -36,6 +39,39 @@ def alternate(warm_up: int, forwards: Sequence[Action], backwards: Sequence[Sequ
     row = list(forwards[:warm_up])
     for i, backward in enumerate(backwards, warm_up):
         row += [*forwards[i : i + 1], *backward]
+    return row
+
+
+def numbered(steps: Iterable[tuple[str, int]], micro_batches: Sequence[Sequence[int]]) -> list[Action]:
+    """The row of these steps, in which each action takes the next micro-batch of its chunk.
+
+    numbered([("F0", 2), ("F0&B0", 1), ("I0 W", 2)], [range(3)])  =  F0 F1 F2&B0 I1 W1 I2 W2
+
+    Args:
+        steps: words and how often they are repeated; a word is a letter and a chunk, two of them for a pair. W alone is
+            of the oldest I that has none yet.
+        micro_batches: of each chunk; actions on further ones are left out.
+    """
+    next_of: dict[tuple[bool, int], count[int]] = defaultdict(count)  # of forwards and of backwards, by chunk
+    pending: list[tuple[int, int]] = []
+    row: list[Action] = []
+    for word in (word for words, times in steps for word in words.split() * times):
+        parts: list[Part] = []
+        for each in word.split("&"):
+            letter, chunk = each[0], each[1:]
+            if letter == "W":
+                place = next((i, c) for i, c in pending if chunk in ("", str(c)))
+                pending.remove(place)
+            else:
+                place = next(next_of[letter == "F", int(chunk)]), int(chunk)
+                pending += [place] if letter == "I" else []
+            i, c = place
+            parts += [LETTERS[letter](own, c) for own in micro_batches[c][i : i + 1]]
+        match parts:
+            case [Forward() as forward, (Backward() | BackwardInput()) as backward]:
+                row.append(Overlapped(forward, backward))
+            case _:
+                row += parts
     return row
 
 

@@ -6,14 +6,10 @@ weights, W, fill what would be bubbles.
 Source: Qi et al. 2023, Zero Bubble Pipeline Parallelism, arXiv 2401.10241. The paper writes B for I.
 """
 
-from collections import Counter
-
-from simdist.parallel.pipeline.action import Action
 from simdist.parallel.pipeline.placement import v_shape
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.registry import named
-from simdist.parallel.pipeline.schedules.rows import alternate, forwards, only, split
-from simdist.parallel.pipeline.text import LETTERS
+from simdist.parallel.pipeline.schedules.rows import alternate, forwards, numbered, split
 
 __all__ = ["zb_h1", "zb_h2", "zb_v"]
 
@@ -52,35 +48,20 @@ def zb_v(stages: int, micro_batches: int) -> Schedule:
     Source: section 6, ZB-V.
     """
     p, m = stages, micro_batches
-    return Schedule("zb-v", [only(m, _v_row(p, r, max(m, 2 * p - 1))) for r in range(p)], v_shape(p), m)
+    rows = [numbered(_v_steps(p, r, max(m, 2 * p - 1)), (range(m), range(m))) for r in range(p)]
+    return Schedule("zb-v", rows, v_shape(p), m)
 
 
-def _v_row(p: int, r: int, m: int) -> list[Action]:
-    done: Counter[str] = Counter()
-    row: list[Action] = []
-
-    def then(*words: str) -> None:
-        """Add the next micro-batch of each word; F0 is a forward of chunk 0."""
-        for word in words:
-            row.append(LETTERS[word[0]](done[word], int(word[1])))
-            done[word] += 1
-
-    for _ in range(2 * (p - r) - 1):
-        then("F0")
-    for _ in range(r):
-        then("F1", "F0")
-    for _ in range(p - r):
-        then("F1", "I1", "W1")
-    while done["F1"] < m:
-        if done["F0"] < m:
-            then("F0")
-        then("I0", "W0", "F1", "I1", "W1")
-    for _ in range(r):
-        then("I0", "I1")
-    for _ in range(p - r):
-        then("I0", "W0")
-    while done["W1"] < m:
-        then("W1")
-    while done["W0"] < m:
-        then("W0")
-    return row
+def _v_steps(p: int, r: int, m: int) -> list[tuple[str, int]]:
+    """The steps of rank r, as of `numbered`; m is at least 2p-1."""
+    return [
+        ("F0", 2 * (p - r) - 1),
+        ("F1 F0", r),
+        ("F1 I1 W1", p - r),
+        ("F0 I0 W0 F1 I1 W1", m - 2 * p + r + 1),
+        ("I0 W0 F1 I1 W1", p - r - 1),
+        ("I0 I1", r),
+        ("I0 W0", p - r),
+        ("W1", r),
+        ("W0", r),
+    ]

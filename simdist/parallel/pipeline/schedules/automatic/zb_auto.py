@@ -12,7 +12,6 @@ kept. The variants here, and their order, are not the paper's.
 """
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf
@@ -25,9 +24,9 @@ from simdist.parallel.pipeline.schedules.automatic import bound
 from simdist.parallel.pipeline.schedules.automatic.problem import Problem, problem
 from simdist.parallel.pipeline.schedules.automatic.search import search
 from simdist.parallel.pipeline.schedules.registry import named
+from simdist.parallel.pipeline.schedules.rows import numbered
 from simdist.parallel.pipeline.schedules.zero_bubble import zb_h1, zb_h2
 from simdist.parallel.pipeline.simulate import simulate
-from simdist.parallel.pipeline.text import LETTERS
 from simdist.parallel.pipeline.times import Times
 
 __all__ = ["ZB_MEMORY", "lower_bound", "zb_auto"]
@@ -71,7 +70,8 @@ def zb_auto(
         lower = replace(given, limit=limit)
         if best and bound.lower_bound(lower) >= cost * (1 - 1e-12):
             break  # lower limits cannot give a better schedule
-        found = Schedule("zb-auto", [_actions(row) for row in search(lower).rows])
+        words = [" ".join({"F": "F0", "B": "I0", "W": "W0"}[letter] for letter in row) for row in search(lower).rows]
+        found = Schedule("zb-auto", [numbered([(row, 1)], [range(micro_batches)]) for row in words])
         if _cost(found, times) < cost:  # simulated, because the search ignores ports
             best, cost = found.rows, _cost(found, times)
     return Schedule("zb-auto", best, num_micro_batches=micro_batches)
@@ -121,16 +121,6 @@ def _limits(given: Problem) -> Iterator[float]:
     for k in [*reversed(sparse), *range(enough - 1, -1, -1)]:
         if given.fits(limit(k)):
             yield limit(k)
-
-
-def _actions(row: str) -> list[Action]:
-    """Letters as actions, B as BackwardInput; the n-th of a letter is for micro-batch n."""
-    done: Counter[str] = Counter()
-    actions: list[Action] = []
-    for letter in row:
-        actions.append(LETTERS["I" if letter == "B" else letter](done[letter]))
-        done[letter] += 1
-    return actions
 
 
 def _cost(schedule: Schedule, times: Times) -> float:
