@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 from simdist.arrays.fused import copied
 from simdist.arrays.kind import empty, kind_of, moved, on_host
 from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded
-from simdist.arrays.meter import Chargeable, Meter, charge, clear, in_one_pass, metered
+from simdist.arrays.meter import Chargeable, Meter, charge, clear, in_one_pass, metered, unmetered
 from simdist.arrays.partition import Chunks, Partition, partition, slices
 from simdist.arrays.phantom import Phantom, phantom
 from simdist.arrays.reduction import Reduction, reduction, reductions
@@ -38,6 +38,7 @@ __all__ = [
     "reduction",
     "reductions",
     "slices",
+    "unmetered",
 ]
 
 Array: TypeAlias = Any

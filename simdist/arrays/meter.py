@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-__all__ = ["Chargeable", "Meter", "charge", "clear", "current_meter", "in_one_pass", "metered"]
+__all__ = ["Chargeable", "Meter", "charge", "clear", "current_meter", "in_one_pass", "metered", "unmetered"]
 
 
 class Chargeable(Protocol):
@@ -89,6 +89,16 @@ def metered(meter: Chargeable) -> Iterator[None]:
     """Charge `meter` inside this block; if it is a Meter, the one around the block is charged as well."""
     outer = _meter.get()
     token = _meter.set(meter if outer is None or not isinstance(meter, Meter) else _Both(meter, outer))
+    try:
+        yield
+    finally:
+        _meter.reset(token)
+
+
+@contextmanager
+def unmetered() -> Iterator[None]:
+    """Charge nothing inside this block."""
+    token = _meter.set(None)
     try:
         yield
     finally:

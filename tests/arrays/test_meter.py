@@ -5,7 +5,7 @@ from contextvars import copy_context
 import pytest
 
 import simdist as sd
-from simdist.arrays import Meter, charge, in_one_pass, metered
+from simdist.arrays import Meter, charge, in_one_pass, metered, unmetered
 
 
 def test_nobody_listens_and_nothing_happens():
@@ -104,3 +104,14 @@ def test_is_gone_after_an_exception():
     except KeyError:
         charge(flops=1)
     assert meter.flops == 0
+
+
+def test_a_block_whose_work_nobody_counts():
+    outer, inner = Meter(), Meter()
+    with metered(outer):
+        with unmetered():
+            charge(1, 2)
+            with metered(inner):
+                charge(3)
+        charge(4)
+    assert (outer.flops, inner.flops) == (4, 3)

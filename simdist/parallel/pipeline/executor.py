@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, metered
+from simdist.arrays import Array, unmetered
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, Value
@@ -14,29 +14,10 @@ from simdist.parallel.pipeline.dataflow import expected
 from simdist.parallel.pipeline.post import Post
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
+from simdist.parallel.pipeline.stash import Stash
 from simdist.parallel.pipeline.times import Clockwork, Times
 
-__all__ = ["Executor", "Keeper", "Outcome", "Unheard"]
-
-
-class Unheard:
-    """A meter that ignores all work."""
-
-    def charge(self, flops: int, bytes: int) -> None:
-        """Do nothing."""
-
-
-class Keeper(Protocol):
-    """Gives each micro-batch its version of the weights."""
-
-    def use(self, micro_batch: int) -> None:
-        """Called before each part of an action on this micro-batch."""
-
-    def done(self, micro_batch: int) -> None:
-        """Called once all gradients of this micro-batch are computed."""
-
-    def update(self, place: int) -> None:
-        """Called after the action at this place of the row."""
+__all__ = ["Executor", "Outcome"]
 
 
 class Outcome(NamedTuple):
@@ -103,15 +84,13 @@ class Executor:
         self._losses: dict[tuple[int, int], float] = {}
         self._outputs: dict[int, Array] = {}
 
-    def run(
-        self, batch: Sequence[MicroBatch], tails: Sequence[tuple[int, ...]], keeper: Keeper | None = None
-    ) -> Outcome:
+    def run(self, batch: Sequence[MicroBatch], tails: Sequence[tuple[int, ...]], stash: Stash | None = None) -> Outcome:
         """Execute the row once.
 
         Args:
             batch: the micro-batches, the same on all ranks.
             tails: for each stage, the shape of its input without the first axis.
-            keeper: keeps the weight versions, where there are several.
+            stash: gives each micro-batch its version of the weights, where there are several.
 
         Raises:
             Exception: what a stage raises, with a note of stage, rank and micro-batch.
@@ -131,23 +110,23 @@ class Executor:
                 self.post.expect(ahead, shape)
             for message in step.receives:
                 self._values[message.value] = self.post.wait(message.value)
-            self._act(step.action, batch, keeper)
+            self._act(step.action, batch, stash)
             for message in step.sends:
                 self.post.send(message, self._values.pop(message.value))
             self.post.drop_complete()
-            if keeper is not None:
-                keeper.update(place)
+            if stash is not None:
+                stash.update(place)
         self.post.finish()
         return Outcome(sum((loss for _, loss in sorted(self._losses.items())), 0.0), self._outputs)
 
-    def _act(self, action: Action, batch: Sequence[MicroBatch], keeper: Keeper | None) -> None:
+    def _act(self, action: Action, batch: Sequence[MicroBatch], stash: Stash | None) -> None:
         """The action at one place of the row, as a span."""
         rank = self._comm.rank
         with self._comm.span(self._schedule.label(rank, action), micro_batch=action.parts[0].micro_batch):
-            with nullcontext() if self._clockwork is None else metered(Unheard()):
+            with nullcontext() if self._clockwork is None else unmetered():
                 for part in action.parts:
                     try:
-                        self._perform(part, batch[part.micro_batch], keeper)
+                        self._perform(part, batch[part.micro_batch], stash)
                     except Exception as error:
                         where = f"stage {self._schedule.stage(rank, part)} on rank {rank}"
                         error.add_note(f"in {part} of {where} of the pipeline: micro-batch {part.micro_batch}")
@@ -155,12 +134,12 @@ class Executor:
             if self._clockwork is not None:
                 self._comm.spend(self._clockwork.of(rank, action))
 
-    def _perform(self, part: Part, micro_batch: MicroBatch, keeper: Keeper | None) -> None:
+    def _perform(self, part: Part, micro_batch: MicroBatch, stash: Stash | None) -> None:
         """An action, or one of two that run at once."""
         i, number = part.micro_batch, self._schedule.stage(self._comm.rank, part)
         key, stage = (part.chunk, i), self._stages[part.chunk]
-        if keeper is not None:
-            keeper.use(i)
+        if stash is not None:
+            stash.use(i)
         value, contexts = part.needs(number), self._contexts
         # The gradient of the stage's own loss, and what is pending, come from the context.
         x = None if value is None else self._values.pop(value, None)
@@ -183,5 +162,5 @@ class Executor:
             for given in part.gives(number, self._schedule.num_stages):
                 if given.what != "pending":
                     self._values[given] = y if y.flags.c_contiguous else y.copy()
-        if isinstance(part, Backward | BackwardWeight) and keeper is not None:
-            keeper.done(i)
+        if isinstance(part, Backward | BackwardWeight) and stash is not None:
+            stash.done(i)

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, Ledger, hold, metered, phantom, recorded
+from simdist.arrays import Array, Ledger, hold, phantom, recorded, unmetered
 from simdist.nn import Model, Noise
-from simdist.parallel.pipeline.executor import Unheard
 from simdist.parallel.pipeline.memory import Level
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 
@@ -75,7 +74,7 @@ def footprints(
     batch = MicroBatch(inputs, targets, 1.0, Noise(0, 0, np.arange(num_windows)))  # for dropout's masks
     found = list[Footprint]()
     shape: tuple[int, ...] = (0,)
-    with metered(Unheard()) if clock is None else nullcontext():
+    with unmetered() if clock is None else nullcontext():
         for s, layers in enumerate(bounds):
             loss = model.loss if s == last else None
             stage = Stage(model.layers.layers[layers], first=s == 0, loss=loss, dtype=dtype)

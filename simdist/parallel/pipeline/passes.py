@@ -9,10 +9,11 @@ from simdist.arrays import Array, moved, partition
 from simdist.collectives import broadcast
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Forward
-from simdist.parallel.pipeline.executor import Executor, Keeper
+from simdist.parallel.pipeline.executor import Executor
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
+from simdist.parallel.pipeline.stash import Stash
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.total import total
 
@@ -40,7 +41,7 @@ class Passes:
         self._like = like
         self._times = times
 
-    def train(self, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
+    def train(self, batch: Sequence[MicroBatch], stash: Stash | None = None) -> float:
         """Execute the schedule on a batch; returns the loss summed over all micro-batches on all ranks.
 
         Raises:
@@ -52,7 +53,7 @@ class Passes:
                 f"{len(batch)} micro-batches on rank {comm.ranks[comm.rank]}; "
                 f"{schedule.name} has {schedule.num_micro_batches}"
             )
-        return self._total(self.executor, batch, keeper)
+        return self._total(self.executor, batch, stash)
 
     def loss(self, windows: Array) -> float:
         """The loss summed over these windows, which are the same on all ranks and go through as micro-batches."""
@@ -76,9 +77,9 @@ class Passes:
         broadcast(logits, comm, root)
         return logits
 
-    def _total(self, executor: Executor, batch: Sequence[MicroBatch], keeper: Keeper | None = None) -> float:
+    def _total(self, executor: Executor, batch: Sequence[MicroBatch], stash: Stash | None = None) -> float:
         """Run a batch, and return the loss summed over all micro-batches on all ranks."""
-        return total(executor.run(batch, self._tails.of(batch[0].inputs), keeper).loss, self._share.comm)
+        return total(executor.run(batch, self._tails.of(batch[0].inputs), stash).loss, self._share.comm)
 
     @cached_property
     def _whole(self) -> Executor:

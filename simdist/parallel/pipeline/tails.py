@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simdist.arrays import Array, Ledger, metered, recorded
+from simdist.arrays import Array, Ledger, recorded, unmetered
 from simdist.comm import Communicator
 from simdist.nn import auxiliary
-from simdist.parallel.pipeline.executor import Unheard
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 
@@ -44,7 +43,7 @@ class Tails:
         """
         tail = tuple(inputs.shape[1:])
         if tail not in self._known:
-            with metered(Unheard()), recorded(Ledger()), auxiliary.collected():
+            with unmetered(), recorded(Ledger()), auxiliary.collected():
                 self._known[tail] = self._found(inputs)
         return self._known[tail]
 
