@@ -53,19 +53,10 @@ def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
     return Prediction(num_bytes, masters + 2 * n if recipe.optimizer == "adamw8bit" else num_bytes)
 
 
-_NUMBERS = {"sgd": 1, "lars": 1, "adam": 2, "adamw": 2, "lamb": 2}
-"""The numbers that a rule keeps per weight; SGD without momentum keeps none."""
-
-
 def rule_bytes(recipe: Recipe, num_weights: int) -> int:
     """The exact bytes of an update rule's state for one contiguous vector of weights, without masters."""
-    if recipe.optimizer == "adamw8bit":
-        return 2 * num_weights + 8 * -(-num_weights // recipe.alignment)
-    if recipe.optimizer not in _NUMBERS:
-        like = phantom(num_weights, recipe.precision.master_dtype)
-        return sum(x.nbytes for x in recipe.rule(like, Parameters([]), Holding([]), alone).state.values())
-    numbers = 0 if recipe.optimizer == "sgd" and not recipe.momentum else _NUMBERS[recipe.optimizer]
-    return numbers * num_weights * recipe.precision.master_dtype.itemsize
+    rule = recipe.rule(phantom(num_weights, recipe.precision.master_dtype), Parameters([]), Holding([]), alone)
+    return sum(x.nbytes for x in rule.state.values())
 
 
 def replicated_memory(
