@@ -14,14 +14,7 @@ from simdist.nn.functional.heads import num_pairs
 from simdist.nn.kept import Cut, Kept
 from simdist.nn.shape import Shape
 
-__all__ = [
-    "Cut",
-    "Kept",
-    "activation_bytes",
-    "activations",
-    "paper_activation_bytes",
-    "peak_activation_bytes",
-]
+__all__ = ["Cut", "Kept", "activation_bytes", "activations", "paper_activation_bytes", "peak_activation_bytes"]
 
 
 _WHOLE = Cut()
@@ -108,23 +101,23 @@ def _qk_norm(shape: Shape, queries: int, rows: int, wide: int, cut: Cut) -> list
 
 def _perceptron(shape: Shape, x: int, part: int) -> list[Kept]:
     """What an MLP keeps; h features take `part` bytes."""
-    inside, paper = part * shape.ffn_features // shape.width, 4 * part
-    layer, slopes = (".hidden swiglu", 2 * inside) if shape.is_llama else (".hidden gelu", inside)
     why = "the paper's features are 4 times the width, without gates"
-    return [
-        Kept(".hidden", "its input", x, x),
-        Kept(layer, "slope; the paper: its input", slopes, paper, "" if slopes == paper else why),
-        Kept(".thought", "its input", inside, paper, "" if inside == paper else why),
-    ]
+    inside = part * shape.ffn_features // shape.width
+    return [Kept(".hidden", "its input", x, x), *_inside(shape, "", inside, 4 * part, why)]
 
 
 def _shared(shape: Shape, part: int) -> list[Kept]:
     """What the experts that all tokens go to keep besides their input, which is that of the others."""
-    inside, why = part * shape.shared_features // shape.width, "the paper's models do not have this"
+    inside = part * shape.shared_features // shape.width
+    return _inside(shape, ".shared", inside, 0, "the paper's models do not have this")
+
+
+def _inside(shape: Shape, name: str, inside: int, paper: int, why: str) -> list[Kept]:
+    """What is kept of the features inside an MLP, which take so many bytes here and in the paper."""
     gate, slopes = ("swiglu", 2 * inside) if shape.is_llama else ("gelu", inside)
     return [
-        Kept(f".shared.hidden {gate}", "slope", slopes, 0, why),
-        Kept(".shared.thought", "its input", inside, 0, why),
+        Kept(f"{name}.hidden {gate}", "slope; the paper: its input", slopes, paper, "" if slopes == paper else why),
+        Kept(f"{name}.thought", "its input", inside, paper, "" if inside == paper else why),
     ]
 
 
@@ -139,7 +132,6 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
     x, filled = e * rows * shape.width, e * slots * shape.width
     inside = e * slots * shape.ffn_features * cut.outside // cut.inside
     of_tokens = 4 * x * cut.outside // cut.inside
-    gate, slopes = ("swiglu", 2 * inside) if shape.is_llama else ("gelu", inside)
     why = "slots of all experts, full or empty, instead of tokens"
     return [
         Kept(".experts", "its input", x, x),
@@ -147,8 +139,7 @@ def _experts(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
         Kept(".experts", "choices, and their weights", (8 + wide) * rows * k, 0, "the router's"),
         Kept(".experts", "who went where", 16 * rows * k, 0, "if nothing is dropped"),
         Kept(".experts.hidden", "its input", filled, 0, why),
-        Kept(f".experts.hidden {gate}", "slope; the paper: its input", slopes, of_tokens, why),
-        Kept(".experts.thought", "its input", inside, of_tokens, why),
+        *_inside(shape, ".experts", inside, of_tokens, why),
         Kept(".experts", "what experts made of it", filled, 0, "its weight is to be learnt"),
     ]
 

@@ -21,14 +21,7 @@ _PALM: dict[str, Any] = {**_GEMMA, "kv_heads": 1}
 _GPT_OSS = {**_MISTRAL, "head_width": 64, "ffn_width": 2880, "top_k": 4, "rope_base": 150_000.0}
 _QWEN3_MOE = {**_QWEN3, "kv_heads": 4, "experts": 128, "top_k": 8}
 
-_DEEPSEEK_MOE = {
-    **_LLAMA,
-    "experts": 64,
-    "top_k": 6,
-    "shared_experts": 2,
-    "dense_layers": 1,
-    "dense_ffn_width": 10_944,
-}
+_DEEPSEEK_MOE = {**_LLAMA, "experts": 64, "top_k": 6, "shared_experts": 2, "dense_layers": 1, "dense_ffn_width": 10_944}
 _DEEPSEEK = {**_LLAMA, "head_width": 128, "rope_width": 64, "kv_latent_width": 512}
 _DEEPSEEK_V2 = {**_DEEPSEEK, "top_k": 6, "shared_experts": 2, "dense_layers": 1}
 _DEEPSEEK_V3 = {**_DEEPSEEK, "query_latent_width": 1536, "top_k": 8, "shared_experts": 1, "dense_ffn_width": 18_432}

@@ -1,6 +1,7 @@
 """AdamW: Adam with decoupled weight decay."""
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -64,3 +65,8 @@ class AdamW(Moments):
             for part in self._decayed(block):
                 np.multiply(w[part], keep, out=w[part])
         np.subtract(w, spare, out=w)
+
+    @cached_property
+    def _decay_edges(self) -> Array:
+        """The begin and end of each stretch that decays, alternating."""
+        return np.array([end for part in self._decayed(slice(0, *self._shape)) for end in (part.start, part.stop)], int)

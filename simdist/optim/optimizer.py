@@ -134,11 +134,6 @@ class Optimizer(ABC):
                 np.multiply(w[part], weight_decay, out=spare[part])
                 np.add(x[part], spare[part], out=x[part])
 
-    @cached_property
-    def _decay_edges(self) -> Array:
-        """The begin and end of each stretch that decays, alternating."""
-        return np.array([end for part in self._decayed(slice(0, *self._shape)) for end in (part.start, part.stop)], int)
-
     def _read(self, gradient: Array, block: slice, scale: float, copy: bool = False) -> Array:
         """A block of the gradient, scaled, in the dtype of the weights; a view if nothing changes and not `copy`."""
         g, spare = gradient[block], self._spare[1][: block.stop - block.start]

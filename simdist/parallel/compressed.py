@@ -50,13 +50,7 @@ class Compressed(DataParallel):
     """
 
     def __init__(
-        self,
-        model: Model,
-        comm: Communicator,
-        recipe: Recipe,
-        seed: int,
-        compression: str,
-        **settings: Any,
+        self, model: Model, comm: Communicator, recipe: Recipe, seed: int, compression: str, **settings: Any
     ) -> None:
         super().__init__(model, comm, recipe, seed)
         self.compressor = compressor(compression, self.gradient, model.parameters, **settings)

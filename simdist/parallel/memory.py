@@ -60,11 +60,7 @@ def rule_bytes(recipe: Recipe, num_weights: int) -> int:
 
 
 def replicated_memory(
-    num_weights: int,
-    recipe: Recipe,
-    shape: Shape | None = None,
-    sequences: int = 0,
-    cut: Cut | None = None,
+    num_weights: int, recipe: Recipe, shape: Shape | None = None, sequences: int = 0, cut: Cut | None = None
 ) -> dict[str, Prediction]:
     """By category, the memory of a rank in a method that replicates the model, such as `DataParallel`.
 

@@ -180,12 +180,7 @@ def _adamw8bit(recipe: Recipe, like: Array, matrices: list[slice], combine: Comb
 @optimizer("lars", whole_matrices=True, learning_rate=10.0, weight_decay=0.0001, momentum=0.9)
 def _lars(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
     return LARS(
-        like,
-        matrices,
-        combine=combine,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        decay=matrices,
+        like, matrices, combine=combine, momentum=recipe.momentum, weight_decay=recipe.weight_decay, decay=matrices
     )
 
 

@@ -8,7 +8,7 @@ from simdist.nn import functional as f
 from simdist.nn.layers.layer import Weightless
 from simdist.nn.noise import Noise
 
-__all__ = ["Dropout", "Gelu", "SwiGLU", "dropped_share"]
+__all__ = ["Dropout", "Gelu", "SwiGLU"]
 
 
 class Gelu(Weightless):
@@ -46,8 +46,9 @@ class Dropout(Weightless):
     """
 
     def __init__(self, name: str, share: float, tokens: Callable[[int], Array] | None = None) -> None:
+        require_share("dropout", share)
         self.name = name
-        self.share = dropped_share(share)
+        self.share = share
         self.tokens = tokens
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array | None]:
@@ -60,13 +61,3 @@ class Dropout(Weightless):
     def backward_input(self, context: Array | None, dy: Array) -> tuple[Array, None]:
         """Drops the same elements of dy."""
         return (dy if context is None else f.dropout(dy, context, self.share)), None
-
-
-def dropped_share(share: float) -> float:
-    """The share itself.
-
-    Raises:
-        ArgumentError: it is not at least 0 and below 1.
-    """
-    require_share("dropout", share)
-    return share

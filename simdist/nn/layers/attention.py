@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
+from simdist.errors import require_share
 from simdist.nn import functional as f
-from simdist.nn.layers.activation import dropped_share
 from simdist.nn.layers.layer import Weightless
 from simdist.nn.noise import Noise
 
@@ -47,9 +47,10 @@ class Attention(Weightless):
         *,
         value_width: int | None = None,
     ) -> None:
+        require_share("dropout", dropout)
         self.name = name
         self.heads = heads
-        self.dropout = dropped_share(dropout)
+        self.dropout = dropout
         self.first_head = first_head
         self.groups = groups
         self.flash = flash

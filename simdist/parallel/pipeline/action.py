@@ -19,16 +19,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-__all__ = [
-    "Action",
-    "Backward",
-    "BackwardInput",
-    "BackwardWeight",
-    "Forward",
-    "Overlapped",
-    "Part",
-    "Value",
-]
+__all__ = ["Action", "Backward", "BackwardInput", "BackwardWeight", "Forward", "Overlapped", "Part", "Value"]
 
 
 class Value(NamedTuple):

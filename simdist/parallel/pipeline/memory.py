@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from simdist.errors import ArgumentError
-from simdist.parallel.pipeline.action import (
-    Backward,
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-    Part,
-)
+from simdist.parallel.pipeline.action import Backward, BackwardInput, BackwardWeight, Forward, Part
 from simdist.parallel.pipeline.schedule import Schedule
 
 __all__ = ["Level", "Memory", "levels", "peak"]

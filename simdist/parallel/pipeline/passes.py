@@ -14,6 +14,7 @@ from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
 from simdist.parallel.pipeline.stash import Stash
+from simdist.parallel.pipeline.tails import Tails
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.total import total
 
@@ -34,12 +35,12 @@ class Passes:
     """
 
     def __init__(self, share: Share, schedule: Schedule, like: Array, times: Times | None) -> None:
-        self.executor = share.executor(schedule, like, times)
-        self._tails = share.tails(schedule, like)
         self._share = share
         self._schedule = schedule
         self._like = like
         self._times = times
+        self.executor = self._executor(schedule)
+        self._tails = Tails(share, schedule, like)
 
     def train(self, batch: Sequence[MicroBatch], stash: Stash | None = None) -> float:
         """Execute the schedule on a batch; returns the loss summed over all micro-batches on all ranks.
@@ -83,14 +84,15 @@ class Passes:
 
     @cached_property
     def _whole(self) -> Executor:
-        return self._executor(self._schedule.num_micro_batches)
+        return self._executor(forwards(self._schedule, self._schedule.num_micro_batches))
 
     @cached_property
     def _single(self) -> Executor:
-        return self._executor(1)
+        return self._executor(forwards(self._schedule, 1))
 
-    def _executor(self, micro_batches: int) -> Executor:
-        return self._share.executor(forwards(self._schedule, micro_batches), self._like, self._times)
+    def _executor(self, schedule: Schedule) -> Executor:
+        share = self._share
+        return Executor(schedule, share.comm, share.stages, self._like, share.dtype, self._times)
 
 
 def forwards(schedule: Schedule, micro_batches: int) -> Schedule:

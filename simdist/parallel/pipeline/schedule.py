@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
-from typing import Any
 
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Part
@@ -48,17 +47,13 @@ class Schedule:
             raise ArgumentError(f"schedule {self.name} has no rows; needs one a rank")
         if not isinstance(self.weights, Weights):
             raise ArgumentError(f"weights of schedule {self.name} is {self.weights!r}; needs Weights, such as {FLUSH}")
-        fill: dict[str, Any] = {"rows": tuple(self._row(rank, row) for rank, row in enumerate(self.rows))}
-        if not self.placement:
-            fill["placement"] = linear(len(self.rows))
-        elif len(self.placement) != len(self.rows):
-            raise ArgumentError(f"{len(self.rows)} rows, but a placement on {len(self.placement)} ranks")
-        else:
-            fill["placement"] = tuple(map(tuple, self.placement))
-        if not self.num_micro_batches:
-            named = (part.micro_batch for row in self.rows for action in row for part in action.parts)
-            fill["num_micro_batches"] = 1 + max(named, default=-1)
-        for name, value in fill.items():
+        rows = tuple(self._row(rank, row) for rank, row in enumerate(self.rows))
+        placement = tuple(map(tuple, self.placement)) or linear(len(rows))
+        if len(placement) != len(rows):
+            raise ArgumentError(f"{len(rows)} rows, but a placement on {len(placement)} ranks")
+        named = (part.micro_batch for row in rows for action in row for part in action.parts)
+        count = self.num_micro_batches or 1 + max(named, default=-1)
+        for name, value in (("rows", rows), ("placement", placement), ("num_micro_batches", count)):
             object.__setattr__(self, name, value)
 
     def _row(self, rank: int, given: object) -> tuple[Action, ...]:

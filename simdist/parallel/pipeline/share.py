@@ -5,19 +5,15 @@ from hashlib import sha256
 
 import numpy as np
 
-from simdist.arrays import Array
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.nn import Model
 from simdist.nn import Sequence as Layers
 from simdist.parallel.pipeline.copies import Copies
-from simdist.parallel.pipeline.executor import Executor
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.split import split
 from simdist.parallel.pipeline.stage import Stage
-from simdist.parallel.pipeline.tails import Tails
 from simdist.parallel.pipeline.text import to_text
-from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.validate import validate
 
 __all__ = ["Share"]
@@ -39,7 +35,7 @@ class Share:
         dtype: of weights and activations.
 
     Attributes:
-        comm: as given.
+        comm, dtype: as given.
         bounds: the layers of each stage.
         stages: the stages of this rank, by chunk.
         model: a model of all their layers; it has each parameter of this rank once.
@@ -79,12 +75,4 @@ class Share:
         ]
         self.copies = Copies(names, list(self.model.parameters), comm)
         self.comm = comm
-        self._dtype = dtype
-
-    def executor(self, schedule: Schedule, like: Array, times: Times | None) -> Executor:
-        """An executor of a schedule of this placement on these stages; `like` is an array of the activations' kind."""
-        return Executor(schedule, self.comm, self.stages, like, self._dtype, times)
-
-    def tails(self, schedule: Schedule, like: Array) -> Tails:
-        """The shapes of the stages' inputs."""
-        return Tails(schedule, self.comm, self.stages, like, self._dtype)
+        self.dtype = dtype

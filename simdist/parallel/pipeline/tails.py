@@ -1,14 +1,12 @@
 """Tails: the shapes of the values that pass from stage to stage, found before anything is sent."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from simdist.arrays import Array, Ledger, recorded, unmetered
-from simdist.comm import Communicator
 from simdist.nn import auxiliary
 from simdist.parallel.pipeline.schedule import Schedule
-from simdist.parallel.pipeline.stage import MicroBatch, Stage
+from simdist.parallel.pipeline.share import Share
+from simdist.parallel.pipeline.stage import MicroBatch
 
 __all__ = ["Tails"]
 
@@ -19,20 +17,16 @@ class Tails:
     Each stage in turn runs forward on an empty batch, and its rank tells all others the shape of the output.
 
     Args:
-        schedule: has as many ranks as `comm`.
-        comm: all ranks must call.
-        stages: this rank's stages, by chunk, their weights bound.
-        like, dtype: of activations.
+        share: this rank's stages, their weights bound.
+        schedule: the schedule of the stages.
+        like: an array of the same kind as activations.
     """
 
-    def __init__(
-        self, schedule: Schedule, comm: Communicator, stages: Sequence[Stage], like: Array, dtype: np.dtype
-    ) -> None:
-        self._comm = comm
+    def __init__(self, share: Share, schedule: Schedule, like: Array) -> None:
+        self._comm, self._dtype = share.comm, share.dtype
         self._last = schedule.num_stages - 1
-        self._own = dict(zip(schedule.placement[comm.rank], stages, strict=True))
+        self._own = dict(zip(schedule.placement[share.comm.rank], share.stages, strict=True))
         self._like = like
-        self._dtype = dtype
         self._known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
 
     def of(self, inputs: Array) -> list[tuple[int, ...]]:

@@ -16,15 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simdist.errors import DataError, ScheduleError
-from simdist.parallel.pipeline.action import (
-    Action,
-    Backward,
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-    Overlapped,
-    Part,
-)
+from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.weights import Weights
 

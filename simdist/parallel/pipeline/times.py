@@ -4,15 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simdist.errors import ArgumentError
-from simdist.parallel.pipeline.action import (
-    Action,
-    Backward,
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-    Overlapped,
-    Part,
-)
+from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
 from simdist.parallel.pipeline.schedule import Schedule
 
 __all__ = ["Clockwork", "Times"]

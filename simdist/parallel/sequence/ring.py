@@ -23,12 +23,11 @@ from simdist.arrays import Array
 from simdist.collectives import Cost
 from simdist.collectives.buffers import describe
 from simdist.comm import Communicator
-from simdist.errors import as_declared, require_least, require_more
+from simdist.errors import as_declared, require_least, require_more, require_share
 from simdist.nn import Noise
 from simdist.nn.functional import blockwise
 from simdist.nn.functional.groups import join, split_heads, split_shared
 from simdist.nn.layers import Weightless
-from simdist.nn.layers.activation import dropped_share
 from simdist.parallel.sequence.rotation import rotation, summed_rotation
 from simdist.parallel.sequence.split import Split
 
@@ -98,11 +97,12 @@ class RingAttention(Weightless):
         *,
         value_width: int | None = None,
     ) -> None:
+        require_share("dropout", dropout)
         self.name = name
         self.heads = heads
         self.groups = groups or heads
         self.split = split
-        self.dropout = dropped_share(dropout)
+        self.dropout = dropout
         self.first_head = first_head
         self.value_width = value_width
 

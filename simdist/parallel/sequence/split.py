@@ -52,17 +52,13 @@ class Split(ABC):
         """The causal attention of a rank's queries, in halves of a block of scores between two runs; see above."""
         return sum(2 * place + 1 for place in self.places(rank))
 
-    def check(self, count: int) -> None:
-        """Raise ArgumentError unless texts of `count` tokens split evenly."""
-        check_even("tokens", count, "sp", self.comm.size, self.runs)
-
     def runs_of(self, count: int, rank: int | None = None) -> list[tuple[slice, slice]]:
         """The runs of a rank, by default this one, in texts of `count` tokens: (place in its part, place in the text).
 
         Raises:
             ArgumentError: the tokens do not divide evenly.
         """
-        self.check(count)
+        check_even("tokens", count, "sp", self.comm.size, self.runs)
         length = count // (self.runs * self.comm.size)
 
         def run(i: int) -> slice:

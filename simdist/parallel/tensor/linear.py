@@ -84,14 +84,7 @@ class RowParallelLinear(Layer):
     """
 
     def __init__(
-        self,
-        name: str,
-        in_features: int,
-        out_features: int,
-        region: Region,
-        *,
-        std: float,
-        bias: bool = True,
+        self, name: str, in_features: int, out_features: int, region: Region, *, std: float, bias: bool = True
     ) -> None:
         self.region = region
         self.w = cut(f"{name}.w", (in_features, out_features), 0, region.comm, std)

@@ -87,6 +87,6 @@ def test_texts_that_do_not_come_out_even(spmd):
         with pytest.raises(ArgumentError, match=r"10 tokens on sp 4 leave 2 over; .* on sp 1, 2, 5, 10"):
             Even(comm).own(10)
         with pytest.raises(ArgumentError, match=r"12 tokens on sp 4 \(2 parts a rank\) leave 4 over; .* 1, 2, 3, 6"):
-            Zigzag(comm).check(12)
+            Zigzag(comm).runs_of(12)
 
     spmd(program, 4)
