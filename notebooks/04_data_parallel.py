@@ -17,7 +17,7 @@ from simdist.arrays import phantom
 from simdist.cluster import Link, preset
 from simdist.data import PYTHON, Batches, load
 from simdist.nn import Shape, gpt, mlp
-from simdist.optim.schedule import Schedule, scaled_learning_rate
+from simdist.optim import Schedule, scaled_learning_rate
 from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.precision import precision
 from simdist.plots import style, timeline

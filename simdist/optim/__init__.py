@@ -3,19 +3,19 @@
 from simdist.optim.adam import Adam
 from simdist.optim.adamw import AdamW
 from simdist.optim.adamw8bit import AdamW8bit
-from simdist.optim.lamb import LAMB
-from simdist.optim.lars import LARS
-from simdist.optim.norm import Combine, largest, norms
-from simdist.optim.optimizer import Optimizer
-from simdist.optim.schedule import (
+from simdist.optim.batch_size import (
     BatchTrade,
-    Schedule,
     batch_trade,
     critical_tokens,
     noise_scale,
     scaled_learning_rate,
     sgd_noise,
 )
+from simdist.optim.lamb import LAMB
+from simdist.optim.lars import LARS
+from simdist.optim.norm import Combine, largest, norms
+from simdist.optim.optimizer import Optimizer
+from simdist.optim.schedule import Schedule
 from simdist.optim.sgd import SGD
 from simdist.optim.spans import Spans
 

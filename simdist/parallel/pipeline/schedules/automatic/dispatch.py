@@ -90,11 +90,6 @@ def dispatch(given: Problem, rules: Rules) -> Outcome:
 class _Stage:
     """The state of a stage: its past actions, and when its inputs arrive."""
 
-    __slots__ = (
-        "_at_end", "_b", "_f", "_f_in_turn", "_f_waits", "_for_last", "_limit", "_m", "_m_b", "_m_w", "_reserve", "_w",
-        "_w_waits", "_warm_up", "activations", "backwards", "forwards", "free", "gradients", "row", "weights",
-    )  # fmt: skip
-
     def __init__(self, given: Problem, rules: Rules, s: int) -> None:
         self.activations = [] if s else [0.0] * given.m  # when they arrive, by micro-batch
         self.gradients: list[float] = []

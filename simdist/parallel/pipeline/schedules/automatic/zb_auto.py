@@ -64,16 +64,16 @@ def zb_auto(
     cost = inf
     for by_hand in (zb_h1(stages, micro_batches), zb_h2(stages, micro_batches)):
         most = max(peak(by_hand, rank, memory) for rank in range(stages))
-        if given.fits(most) and _cost(by_hand, times) < cost:
-            best, cost = by_hand.rows, _cost(by_hand, times)
+        if given.fits(most) and (took := _cost(by_hand, times)) < cost:
+            best, cost = by_hand.rows, took
     for limit in _limits(given):
         lower = replace(given, limit=limit)
         if best and bound.lower_bound(lower) >= cost * (1 - 1e-12):
             break  # lower limits cannot give a better schedule
-        words = [" ".join({"F": "F0", "B": "I0", "W": "W0"}[letter] for letter in row) for row in search(lower).rows]
-        found = Schedule("zb-auto", [numbered([(row, 1)], [range(micro_batches)]) for row in words])
-        if _cost(found, times) < cost:  # simulated, because the search ignores ports
-            best, cost = found.rows, _cost(found, times)
+        rows = [" ".join(f"{letter}0" for letter in row.replace("B", "I")) for row in search(lower).rows]
+        found = Schedule("zb-auto", [numbered([(row, 1)], [range(micro_batches)]) for row in rows])
+        if (took := _cost(found, times)) < cost:  # simulated, because the search ignores ports
+            best, cost = found.rows, took
     return Schedule("zb-auto", best, num_micro_batches=micro_batches)
 
 
