@@ -52,13 +52,14 @@ class _Walk:
         self.stage = StageVersions()
         own = [(at, part) for at, action in enumerate(schedule.rows[rank]) for part in action.parts]
         self.parts = [(at, part) for at, part in own if part.chunk == chunk]
-        self.mine = [part.micro_batch for _, part in self.parts if isinstance(part, Forward)]
-        self.left = Counter(map(schedule.weights.group_of, self.mine))  # group -> micro-batches that are not complete
+        mine = [part.micro_batch for _, part in self.parts if isinstance(part, Forward)]
+        self.left = Counter(map(schedule.weights.group_of, mine))  # group -> micro-batches that are not complete
         self.newest = 0
         self.old = 0  # older versions that are still needed
         # version -> micro-batches that still need it. Under stashing, known only once their forwards take it.
-        stashing = schedule.weights.policy == "stashing"
-        self.users = Counter(self._assigned(i) for i in self.mine) if not stashing else Counter[int]()
+        self.users = Counter[int]()
+        if schedule.weights.policy != "stashing":
+            self.users.update(map(self._assigned, mine))
 
     def _assigned(self, micro_batch: int) -> int:
         """The version of a micro-batch by the policy."""
@@ -92,13 +93,15 @@ class _Walk:
         """Release a micro-batch's version; after the last of a group, make a new one."""
         version, group = self.stage.used.get(part.micro_batch, 0), self.schedule.weights.group_of(part.micro_batch)
         self.users[version] -= 1
-        self.old -= version < self.newest and not self.users[version]
+        if version < self.newest and not self.users[version]:
+            self.old -= 1
         self.left[group] -= 1
         if not self.left[group]:
             if group != self.newest:
                 self._refuse(at, f"completes group {group} of micro-batches, but group {self.newest} is not complete")
             self.stage.updates.append(at)
-            self.old += self.users[self.newest] > 0
+            if self.users[self.newest]:
+                self.old += 1
             self.newest += 1
 
     def _refuse(self, at: int, why: str) -> NoReturn:

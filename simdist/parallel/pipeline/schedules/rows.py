@@ -64,7 +64,8 @@ def numbered(steps: Iterable[tuple[str, int]], micro_batches: Sequence[Sequence[
                 pending.remove(place)
             else:
                 place = next(next_of[letter == "F", int(chunk)]), int(chunk)
-                pending += [place] if letter == "I" else []
+                if letter == "I":
+                    pending.append(place)
             i, c = place
             parts += [LETTERS[letter](own, c) for own in micro_batches[c][i : i + 1]]
         match parts:
