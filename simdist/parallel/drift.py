@@ -64,9 +64,7 @@ def _story(digests: list[bytes], parameters: Parameters, comm: Communicator) -> 
         first[rank] = next(name for name, it_does in zip(names, differs, strict=True) if it_does)
     told = ", ".join(f"rank {rank} (first in {name})" for rank, name in list(first.items())[:8])
     more = f" and {len(drifted) - 8} more" if len(drifted) > 8 else ""
-    doubt = (
-        ""
-        if 2 * count > comm.size
-        else f"; only {count} of {comm.size} ranks agree, so those may be the ones that drifted"
-    )
+    doubt = ""
+    if 2 * count <= comm.size:
+        doubt = f"; only {count} of {comm.size} ranks agree, so those may be the ones that drifted"
     return f"the weights of {told}{more} differ from those of rank {model}{doubt}"
