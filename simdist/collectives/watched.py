@@ -12,7 +12,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.arrays.kind import address
 from simdist.collectives.contributions import Code, Pieces, State
-from simdist.comm import ANY, Communicator, Request, Status, Stream
+from simdist.comm import ANY, Communicator, Request, Status
 from simdist.comm.peers import Peers, Views
 
 __all__ = ["Watch", "Watched"]
@@ -85,20 +85,22 @@ class _Receiving(Request):
         return status
 
 
-class Watched(Communicator):
-    """A communicator that records what its rank holds at every call.
+@Communicator.register
+class Watched:
+    """A communicator that records what its rank holds at every call; what is not defined here is done as by `comm`.
 
     Args:
         comm: does the work.
         watch: records.
     """
 
+    barrier = Communicator.barrier
+
     def __init__(self, comm: Communicator, watch: Watch) -> None:
         self._comm, self._watch = comm, watch
-        self.rank, self.size, self.ranks = comm.rank, comm.size, comm.ranks
-        self.nodes, self.cluster = comm.nodes, comm.cluster
-        self.context, self.stream_name, self.recorder = comm.context, comm.stream_name, comm.recorder
-        self.check, self.doing, self.attached = comm.check, comm.doing, comm.attached
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
 
     def send(self, x: Array, dst: int, tag: int = 0) -> None:
         """See Communicator."""
@@ -126,67 +128,29 @@ class Watched(Communicator):
         self._watch.look()
         return _Receiving(self._comm, self._watch, x, src, tag)
 
-    def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
-        """See Communicator."""
-        return self._comm.probe(tag, until_s)
-
-    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+    def split(self, color: int | None, key: int = 0) -> "Watched | None":
         """See Communicator."""
         group = self._comm.split(color, key)
         return None if group is None else Watched(group, self._watch)
 
     @property
-    def shadow(self) -> Communicator:
+    def shadow(self) -> "Watched":
         """See Communicator."""
         return Watched(self._comm.shadow, self._watch)
 
-    def stream(self, name: str) -> Stream:
-        """See Communicator. What happens there is not watched."""
-        return self._comm.stream(name)
-
-    def agree(self, what: str, later: bool = False) -> None:
-        """See Communicator."""
-        self._comm.agree(what, later)
-
-    def exchange(self, note: str, what: str = "an exchange of notes") -> list[str]:
-        """See Communicator."""
-        return self._comm.exchange(note, what)
-
-    def clock(self) -> float:
-        """See Communicator."""
-        return self._comm.clock()
-
-    def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
-        """See Communicator."""
-        self._comm.compute(seconds, flops, bytes, name)
-
-    def spend(self, seconds: float, name: str = "compute") -> None:
-        """See Communicator."""
-        self._comm.spend(seconds, name)
-
-    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """See Communicator."""
-        return self._comm.empty(shape, dtype)
-
-    def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
-        """See Communicator."""
-        return self._comm.shared(shape, dtype)
-
-    def fence(self) -> None:
-        """See Communicator."""
-        self._comm.fence()
-
-    def peers(self) -> Peers:
+    def peers(self) -> "_WatchedPeers":
         """See Communicator."""
         return _WatchedPeers(self._comm.peers(), self._watch)
 
 
-class _WatchedPeers(Peers):
-    """Peers that are watched whenever they meet."""
+class _WatchedPeers:
+    """Peers that are watched whenever they meet; what is not defined here is theirs."""
 
     def __init__(self, peers: Peers, watch: Watch) -> None:
-        super().__init__(peers.comm)
         self._peers, self._watch = peers, watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._peers, name)
 
     def meet(self) -> None:
         """See Peers."""
@@ -203,10 +167,6 @@ class _WatchedPeers(Peers):
         """See Peers."""
         self._watch.look()
         return self._peers.post(*parts)
-
-    def spare(self, x: Array) -> Array:
-        """See Peers."""
-        return self._peers.spare(x)
 
     def moved(self, *args: Any, **counts: Any) -> None:
         """See Peers."""

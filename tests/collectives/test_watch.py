@@ -8,10 +8,11 @@ import pytest
 
 from simdist.arrays import partition, reduction
 from simdist.cluster import preset
-from simdist.collectives import algorithms, cost
+from simdist.collectives import algorithms, all_reduce, cost
 from simdist.collectives.contributions import Code, states
 from simdist.collectives.registry import find
 from simdist.collectives.watch import Watch, Watched, watched
+from simdist.comm import Mesh
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, DeadlockError, UnknownNameError
 from simdist.trace import Trace
@@ -134,6 +135,20 @@ def twice(comm):
 def test_a_contribution_that_goes_in_twice_shows():
     _, spans, _ = run_virtual(twice, 2, preset("this-machine"))
     assert last(states(Trace(spans, 2)))[0].holds == (((0, 1, 1),),)
+
+
+def by_axes(x, comm):
+    """An all-reduce along one axis of a mesh, then along the other."""
+    mesh = Mesh(comm, dp=2, tp=2)
+    for axis in (mesh.tp, mesh.dp):
+        comm.barrier()
+        all_reduce(x, axis, algorithm="ring")
+
+
+def test_a_watched_communicator_can_be_used_as_any_other():
+    record = states(watched("all_reduce", by_axes, 4))
+    assert all(s.holds == s.goal for s in last(record))
+    assert [after(record, 4, rank, 4)[0] for rank in range(4)] == [((0, 1),), ((0, 1),), ((2, 3),), ((2, 3),)]
 
 
 def waits(comm):
