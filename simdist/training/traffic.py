@@ -8,21 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from simdist.arrays import Array, Ledger, partition, phantom, recorded
+from simdist import collectives
+from simdist.arrays import Ledger, partition, phantom, recorded
 from simdist.cluster import Cluster
-from simdist.collectives import (
-    Case,
-    Cost,
-    Formula,
-    all_gather,
-    all_reduce,
-    all_to_all,
-    broadcast,
-    gather,
-    reduce,
-    reduce_scatter,
-    scatter,
-)
+from simdist.collectives import Case, Cost, Formula
 from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
@@ -227,20 +216,10 @@ def _perform(call: Call, twin: Communicator, itemsize: int) -> None:
         shared, own = choose(call.operation, twin, call.num_bytes)
         if shared is not own and own.name == call.algorithm:
             twin.shadow.peers()
-    _PERFORM[call.operation](phantom(call.num_bytes // dtype.itemsize, dtype), twin, call.algorithm)
-
-
-def _own(x: Array, comm: Communicator) -> Array:
-    return x[partition(len(x), comm.size)[comm.rank]]
-
-
-_PERFORM: dict[str, Callable[[Array, Communicator, str], Any]] = {
-    "all_reduce": lambda x, comm, name: all_reduce(x, comm, algorithm=name),
-    "reduce_scatter": lambda x, comm, name: reduce_scatter(x, comm, algorithm=name),
-    "all_gather": lambda x, comm, name: all_gather(_own(x, comm), comm, name, out=x),
-    "all_to_all": lambda x, comm, name: all_to_all(x.reshape(comm.size, -1), comm, name),
-    "broadcast": lambda x, comm, name: broadcast(x, comm, algorithm=name),
-    "reduce": lambda x, comm, name: reduce(x, comm, algorithm=name),
-    "scatter": lambda x, comm, name: scatter(x, comm, algorithm=name),
-    "gather": lambda x, comm, name: gather(_own(x, comm), comm, algorithm=name),
-}
+    x = phantom(call.num_bytes // dtype.itemsize, dtype)
+    options: dict[str, Any] = {"algorithm": call.algorithm} | ({"out": x} if call.operation == "all_gather" else {})
+    if call.operation in ("all_gather", "gather"):
+        x = x[partition(len(x), twin.size)[twin.rank]]
+    elif call.operation == "all_to_all":
+        x = x.reshape(twin.size, -1)
+    getattr(collectives, call.operation)(x, twin, **options)
