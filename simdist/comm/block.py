@@ -38,8 +38,5 @@ class Block:
         comm = self._comm
         comm.doing = self._outer
         comm.entered = self._entered
-        recorder = comm.recorder
-        if recorder.on:
-            start_s, end_s, detail = self._start_s, comm.clock(), self._detail
-            row = self._num_bytes, -1, 0, "", self._micro_batch, detail
-            recorder.rows.append((recorder.rank, comm.stream_name, self._name, start_s, end_s, *row))
+        span = comm.stream_name, self._name, self._start_s, comm.clock(), self._num_bytes
+        comm.recorder.add(*span, micro_batch=self._micro_batch, detail=self._detail)

@@ -202,7 +202,7 @@ class VirtualCommunicator(Communicator):
         notes = self.group.meet("split", number, self.rank, note, self.doing)
         if color is None:
             return None
-        group, rank = self.group.part(number, notes, int(color), self.rank)
+        group, rank = self.group.part(number, notes, self.rank)
         return self._kin(group, rank, self.stream_name)
 
     @property

@@ -91,7 +91,7 @@ class Group:
         self._agreements: dict[int, Agreement] = {}
         self._meetings: dict[tuple[str, int], Meeting] = {}  # that are not complete
         self._kin: dict[str, Group] = {}
-        self._parts: dict[int, tuple[dict[int, list[int]], list[int]]] = {}  # by split
+        self._parts: dict[int, dict[int, tuple[Group, int]]] = {}  # by split and member
         self._shared: dict[tuple[int, int], Array] = {}
 
     def twin(self, name: str, family: str | None = None) -> "Group":
@@ -101,16 +101,8 @@ class Group:
             self._kin[context] = Group(self.scheduler, self.network, context, self.ranks, self.nodes, family or context)
         return self._kin[context]
 
-    def subgroup(self, name: str, members: Sequence[int]) -> "Group":
-        """The group of some of the members, in this order; the same name gives the same group."""
-        context = self.context + name
-        if context not in self._kin:
-            ranks, nodes = [self.ranks[m] for m in members], self.nodes.part(members)
-            self._kin[context] = Group(self.scheduler, self.network, context, ranks, nodes, context)
-        return self._kin[context]
-
-    def part(self, number: int, notes: Sequence[str], color: int, rank: int) -> tuple["Group", int]:
-        """The group of a color in split `number`, and this member's rank there; computed once for all members.
+    def part(self, number: int, notes: Sequence[str], rank: int) -> tuple["Group", int]:
+        """This member's group after split `number`, and its rank there; all are made for the first member that asks.
 
         Args:
             notes: by rank, the color and the key that each gave; "" for no color.
@@ -121,14 +113,13 @@ class Group:
                 if note:
                     its_color, key = map(int, note.split())
                     keys.setdefault(its_color, []).append((key, r))
-            parts = {c: [r for _, r in sorted(members)] for c, members in keys.items()}
-            places = [-1] * self.size
-            for members in parts.values():
-                for place, r in enumerate(members):
-                    places[r] = place
-            self._parts[number] = parts, places
-        parts, places = self._parts[number]
-        return self.subgroup(f"/{number}:{color}", parts[color]), places[rank]
+            parts = self._parts[number] = {}
+            for its_color, alike in keys.items():
+                members, context = [r for _, r in sorted(alike)], f"{self.context}/{number}:{its_color}"
+                ranks, nodes = [self.ranks[r] for r in members], self.nodes.part(members)
+                self._kin[context] = Group(self.scheduler, self.network, context, ranks, nodes, context)
+                parts |= {r: (self._kin[context], place) for place, r in enumerate(members)}
+        return self._parts[number][rank]
 
     def shared(self, call: int, node: int, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """The array of call number `call` of `shared` on a node: the first member that comes makes it."""
