@@ -1,6 +1,5 @@
 """Buffers: what a collective may work on."""
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,13 +57,8 @@ def scratch(like: Array, shape: int | tuple[int, ...] | None = None) -> Array:
 
 
 def describe(x: Array) -> str:
-    """dtype and shape, for the comparison between ranks."""
-    return _words(x.dtype, x.shape)
-
-
-@lru_cache(maxsize=4096)
-def _words(dtype: Any, shape: tuple[int, ...]) -> str:
-    return f"{dtype}{list(shape)}"
+    """dtype and shape, for messages."""
+    return f"{x.dtype}{list(x.shape)}"
 
 
 def root_of(comm: Communicator, root: int) -> int:

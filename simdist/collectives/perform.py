@@ -59,10 +59,6 @@ _NOT_SHOWN = (*_RETURNED, "barrier")
 """Operations for which at most one rank has the whole array: `auto` has nothing to look for in shared memory."""
 
 
-def _nothing(*_: Any) -> None:
-    """Do nothing."""
-
-
 def _way(
     operation: str, algorithm: str, comm: Communicator, num_bytes: int, told: Told, options: Options, path: str
 ) -> Way:
@@ -83,9 +79,8 @@ def _way(
                 f"{operation} by {found.name} of arrays on a device, and device path {comm.device.path}: "
                 "needs ipc, or an algorithm by messages"
             )
-        run = partial(found.run, **options) if options else found.run
-        if comm.size == 1 and operation in IN_PLACE:
-            run = _nothing
+        nothing_to_do = comm.size == 1 and operation in IN_PLACE
+        run = (lambda *_: None) if nothing_to_do else partial(found.run, **options) if options else found.run
         later = not found.by_messages and comm.num_nodes == 1
         asks = f"{operation} by auto of {words}" if other else ""
         prepare = None if options else found.prepare

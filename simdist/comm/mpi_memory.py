@@ -4,13 +4,12 @@ import gc
 import sys
 import warnings
 from bisect import bisect_right, insort
-from math import prod
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array
+from simdist.arrays import Array, phantom
 from simdist.arrays.kind import address
 from simdist.comm.communicator import Communicator
 from simdist.comm.device_memory import DevicePeers, DeviceWindow
@@ -199,8 +198,7 @@ class MpiMemory:
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """An array that all ranks of the node can access; if there is no room for all of theirs, private memory."""
-        dtype = np.dtype(dtype)
-        num_bytes = _num_items(shape) * dtype.itemsize
+        num_bytes = phantom(shape, dtype).nbytes
         wanted, there = self._wanted(num_bytes)
         if max(wanted.free - there.free, wanted.total - there.total) + _SPARE_BYTES > 0:
             if self._is_first():
@@ -231,16 +229,12 @@ class MpiMemory:
 
     def device_empty(self, comm: Communicator, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """An array on the device that all ranks of the node can access."""
-        dtype = np.dtype(dtype)
-        items = _num_items(shape)
-        window = self.device_window(comm, items * dtype.itemsize)
-        own = window.parts[self._group.ranks[self._group.rank]]
-        return own.view(dtype).reshape(shape)
+        window = self.device_window(comm, phantom(shape, dtype).nbytes)
+        return window.parts[self._group.ranks[self._group.rank]].view(dtype).reshape(shape)
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """One array of zeros for all ranks of the node."""
-        dtype = np.dtype(dtype)
-        num_bytes = _num_items(shape) * dtype.itemsize
+        num_bytes = phantom(shape, dtype).nbytes
         window = self.window(num_bytes if self._is_first() else 0)
         x = np.ndarray(shape, dtype, buffer=window.parts[self._ranks[0]] if num_bytes else None)
         if self._is_first():
@@ -267,8 +261,3 @@ def _full(wanted: Room, there: Room) -> str:
         f"the ranks of a node cannot share {wanted.free / 1e6:,.0f} MB ({wanted.total / 1e6:,.0f} MB with what they "
         f"share already): {SHARED} has {there.free / 1e6:,.0f} MB free of {there.total / 1e6:,.0f}; {REMEDY}"
     )
-
-
-def _num_items(shape: int | tuple[int, ...]) -> int:
-    """The number of items of an array of this shape, which may hold NumPy integers."""
-    return prod(np.atleast_1d(shape).tolist())

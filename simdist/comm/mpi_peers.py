@@ -286,11 +286,7 @@ def _view(part: Array, offset: int, items: int, dtype: Any) -> Array:
     return part[offset : offset + items * dtype.itemsize].view(dtype)
 
 
-def _nothing() -> None:
-    """In place of sched_yield, on systems without it."""
-
-
-_give_way = getattr(os, "sched_yield", _nothing)
+_give_way = getattr(os, "sched_yield", lambda: None)
 
 
 @lru_cache(maxsize=4096)

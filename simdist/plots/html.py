@@ -105,14 +105,11 @@ def _inert(text: str) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-class _Texts:
-    """Stores each text once, by number."""
+class _Texts(dict[str, int]):
+    """A number for each text, in the order in which they are first asked for."""
 
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {"": 0}
-
-    def number(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
+    def __missing__(self, text: str) -> int:
+        return self.setdefault(text, len(self))
 
 
 def _content(view: View) -> dict[str, Any]:
@@ -121,7 +118,7 @@ def _content(view: View) -> dict[str, Any]:
     places = {index: k for k, index in enumerate(view.indices)}
     found = boxes(spans)
     looks = {box: n for n, box in enumerate(dict.fromkeys(found))}
-    texts = _Texts()
+    texts = _Texts({"": 0})
     columns, memory = _columns(spans, texts), _memory(view, texts)
     return {
         "start_s": view.start_s,
@@ -135,7 +132,7 @@ def _content(view: View) -> dict[str, Any]:
         "late_s": {places[i]: end - start for i, (start, end) in late(view.trace.spans).items() if i in places},
         "memory": memory,
         "categories": [{"name": name, "colour": COLOURS[name]} for name in CATEGORIES],
-        "texts": list(texts.numbers),
+        "texts": list(texts),
         "strip": STRIP,
         "ink": style.INK,
         "faint": style.FAINT,
@@ -147,7 +144,7 @@ def _content(view: View) -> dict[str, Any]:
 def _columns(spans: Sequence[Span], texts: _Texts) -> dict[str, list[Any]]:
     """The fields of all spans, each as a list; texts by number."""
     columns: dict[str, list[Any]] = {name: [span[i] for span in spans] for i, name in enumerate(Span._fields)}
-    return columns | {name: list(map(texts.number, columns[name])) for name in _TEXTS}
+    return columns | {name: [texts[text] for text in columns[name]] for name in _TEXTS}
 
 
 def _memory(view: View, texts: _Texts) -> dict[int, dict[str, Any]]:
@@ -160,7 +157,7 @@ def _memory(view: View, texts: _Texts) -> dict[int, dict[str, Any]]:
             found[rank] = {
                 "time_s": [m.time_s for m in moments],
                 "live": [[m.live[i] for m in moments] for i in range(len(CATEGORIES))],
-                "at": [texts.number(m.at) for m in moments],
+                "at": [texts[m.at] for m in moments],
                 "peak_bytes": max(m.total for m in moments),
             }
     return found

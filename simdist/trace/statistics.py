@@ -93,18 +93,19 @@ def statistics(spans: Sequence[Span], ranks: int) -> list[RankStatistics]:
     streams: dict[int, dict[str, Activity]] = defaultdict(dict)
     for (rank, stream), activity in activities(spans).items():
         streams[rank][stream] = activity
-    sums: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0, 0.0, 0])
     spent = [s for s in spans if kind(s.name) != "state"]
+    named: dict[int, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
     for s in spent:
-        total = sums[s.rank, s.name]
-        total[0] += 1
-        total[1] += s.seconds
-        total[2] += s.bytes
-    operations: dict[int, dict[str, Total]] = defaultdict(dict)
-    for (rank, name), (count, seconds, num_bytes) in sums.items():
-        operations[rank][name] = Total(int(count), seconds, int(num_bytes))
+        named[s.rank][s.name].append(s)
     elapsed_s = max((s.end_s for s in spent), default=0.0) - min((s.start_s for s in spent), default=0.0)
-    return [RankStatistics(r, elapsed_s, shares(streams[r]), operations[r]) for r in range(ranks)]
+    return [RankStatistics(r, elapsed_s, shares(streams[r]), _totals(named[r])) for r in range(ranks)]
+
+
+def _totals(named: Mapping[str, Sequence[Span]]) -> dict[str, Total]:
+    return {
+        name: Total(len(spans), sum(s.seconds for s in spans), int(sum(s.bytes for s in spans)))
+        for name, spans in named.items()
+    }
 
 
 def shares(streams: Mapping[str, Activity]) -> Shares:
