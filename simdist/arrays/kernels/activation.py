@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import device
-from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, contiguous, pointwise, width_of
+from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, contiguous, pointwise, run_pointwise, width_of
 from simdist.arrays.meter import charge
 
 __all__ = ["gelu", "gelu_backward", "swiglu", "swiglu_backward"]
@@ -65,8 +65,7 @@ def gelu(x: Any) -> tuple[Any, Any]:
     """See `simdist.nn.functional`."""
     x = contiguous(x)
     y, slope = device.empty(x.shape, x.dtype), device.empty(x.shape, x.dtype)
-    width = width_of(x, y, slope)
-    compiled(_GELU, "gelu", x.dtype, width)(blocks_for(x.size, width), THREADS, x, y, slope, np.int64(x.size))
+    run_pointwise(_GELU, "gelu", (x, y, slope), dtype=x.dtype)
     charge(15 * x.size, 3 * x.nbytes)
     return y, slope
 
@@ -75,9 +74,7 @@ def gelu_backward(slope: Any, dy: Any) -> Any:
     """See `simdist.nn.functional`."""
     dy = contiguous(dy)
     dx = device.empty(dy.shape, dy.dtype)
-    width = width_of(slope, dy, dx)
-    kernel = compiled(_BACKWARD, "gelu_backward", dy.dtype, width)
-    kernel(blocks_for(dx.size, width), THREADS, slope, dy, dx, np.int64(dx.size))
+    run_pointwise(_BACKWARD, "gelu_backward", (slope, dy, dx), dtype=dy.dtype)
     charge(dx.size, 3 * dx.nbytes)
     return dx
 

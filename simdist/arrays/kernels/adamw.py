@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
+from simdist.arrays.kernels.source import pointwise, run_pointwise
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -63,8 +63,6 @@ def adamw(
     root = math.sqrt(1 - beta2**num_steps)
     number = working_dtype(weights.dtype).type
     values = (scale, 1 - beta1, beta2, 1 - beta2, keep, epsilon * root, rate * root / (1 - beta1**num_steps))
-    width = width_of(weights, m, v, gradient)
-    kernel = compiled(_SOURCE, "adamw", weights.dtype, width, G=gradient.dtype)
-    numbers = (*map(number, values), edges, np.int64(len(edges)), np.int64(weights.size))
-    kernel(blocks_for(weights.size, width), THREADS, weights, m, v, gradient, *numbers)
+    numbers = (*map(number, values), edges, np.int64(len(edges)))
+    run_pointwise(_SOURCE, "adamw", (weights, m, v, gradient), *numbers, dtype=weights.dtype, G=gradient.dtype)
     charge(13 * weights.size, 6 * weights.nbytes + gradient.nbytes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays.kernels.source import FLOATS, THREADS, blocks_for, compiled, pointwise, width_of
+from simdist.arrays.kernels.source import FLOATS, THREADS, blocks_for, compiled, pointwise, run_pointwise, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -48,17 +48,13 @@ def add_to(y: Any, x: Any) -> None:
     if not (ends_alike and _floats(x.dtype, y.dtype) and x.flags.c_contiguous and y.flags.c_contiguous):
         np.add(y, x, out=y, dtype=working_dtype(y.dtype), casting="same_kind")
         return
-    if not y.size:
-        return
-    alike, sizes = x.size == y.size, [np.int64(y.size)]
-    width = width_of(y, x, row=0 if alike else x.size)
-    if alike:
-        kernel, blocks = compiled(_SAME, "add_same", y.dtype, width, G=x.dtype), blocks_for(y.size, width)
-    else:
-        kernel = compiled(_REPEATED, "add_repeated", y.dtype, width, G=x.dtype)
+    if x.size == y.size:
+        run_pointwise(_SAME, "add_same", (y, x), dtype=y.dtype, G=x.dtype)
+    elif y.size:
+        width = width_of(y, x, row=x.size)
         blocks = max(blocks_for(y.size, width), -(-x.size // (THREADS * width)))
-        sizes.append(np.int64(x.size))
-    kernel(blocks, THREADS, y, x, *sizes)
+        kernel = compiled(_REPEATED, "add_repeated", y.dtype, width, G=x.dtype)
+        kernel(blocks, THREADS, y, x, np.int64(y.size), np.int64(x.size))
 
 
 @lru_cache

@@ -16,14 +16,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from simdist.arrays import device
 from simdist.arrays.kernels import flash, flash_backward
 from simdist.arrays.kernels.heads import dots, joined, joined_qkv, split, split_qkv
 from simdist.arrays.kernels.matmul import matmul
 from simdist.arrays.kernels.softmax import softmax, softmax_again, softmax_backward
-from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, contiguous, pointwise, width_of
+from simdist.arrays.kernels.source import contiguous, pointwise, run_pointwise
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -159,9 +157,8 @@ def _dropped(p: Any, keep: Any, share: float, out: Any = None) -> Any:
     """p where `keep` is true, scaled up, and zero elsewhere; written to `out`, if given."""
     keep = contiguous(keep)
     w = device.empty(p.shape, p.dtype) if out is None else out
-    width, factor = width_of(p, keep, w), working_dtype(p.dtype).type(1 / (1 - share))
-    kernel = compiled(_DROPPED, "dropped", p.dtype, width)
-    kernel(blocks_for(p.size, width), THREADS, p, keep, w, factor, np.int64(p.size))
+    factor = working_dtype(p.dtype).type(1 / (1 - share))
+    run_pointwise(_DROPPED, "dropped", (p, keep, w), factor, dtype=p.dtype)
     return w
 
 

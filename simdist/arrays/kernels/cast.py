@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, pointwise, width_of
+from simdist.arrays.kernels.source import pointwise, run_pointwise
 from simdist.arrays.working import short
 
 __all__ = ["cast"]
@@ -19,6 +19,4 @@ def cast(y: Any, x: Any) -> None:
     if not (dtypes and x.shape == y.shape and x.flags.c_contiguous and y.flags.c_contiguous):
         np.copyto(y, x, casting="same_kind")
         return
-    width = width_of(x, y)
-    kernel = compiled(_CAST, "cast", y.dtype, width, G=x.dtype)
-    kernel(blocks_for(y.size, width), THREADS, x, y, np.int64(y.size))
+    run_pointwise(_CAST, "cast", (x, y), dtype=y.dtype, G=x.dtype)

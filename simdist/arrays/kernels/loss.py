@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import device
-from simdist.arrays.kernels.source import THREADS, blocks_for, compiled, contiguous, pointwise, threads_for, width_of
+from simdist.arrays.kernels.source import compiled, contiguous, pointwise, run_pointwise, threads_for, width_of
 from simdist.arrays.meter import charge
 from simdist.arrays.working import working_dtype
 
@@ -84,7 +84,7 @@ def cross_entropy(
     kernel = compiled(_SOURCE, "row_sums", logits.dtype, n)
     kernel(rows, threads_for(classes, n), logits, targets, np.int64(first), tops, totals, hits, wide)
     combine(top, "max")
-    compiled(_RESCALED, "rescaled", dtype)(blocks_for(rows), THREADS, totals, own, top, np.int64(rows))
+    run_pointwise(_RESCALED, "rescaled", (totals, own, top), dtype=dtype)
     combine(sums, "sum")
     p = device.empty(logits.shape, dtype)
     n = width_of(logits, p, row=classes)

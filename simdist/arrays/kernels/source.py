@@ -15,7 +15,18 @@ import numpy as np
 from simdist.arrays import device
 from simdist.errors import ArrayError
 
-__all__ = ["FLOATS", "HALF", "THREADS", "blocks_for", "compiled", "contiguous", "pointwise", "threads_for", "width_of"]
+__all__ = [
+    "FLOATS",
+    "HALF",
+    "THREADS",
+    "blocks_for",
+    "compiled",
+    "contiguous",
+    "pointwise",
+    "run_pointwise",
+    "threads_for",
+    "width_of",
+]
 
 THREADS = 256
 """Threads per block."""
@@ -176,6 +187,15 @@ extern "C" __global__ void {name}({parameters}, {numbers + ", " if numbers else 
     for (long long i = n / N * N + first; i < n; i += step) {{ const long long at = i; (void)at; {single} }}
 }}
 """
+
+
+def run_pointwise(body: str, name: str, arrays: Sequence[Any], *numbers: Any, dtype: Any, **types: Any) -> None:
+    """Run a kernel of `pointwise` on arrays in its order, with its further parameters; for dtype and types see
+    `compiled`.
+    """
+    size, width = arrays[0].size, width_of(*arrays)
+    kernel = compiled(body, name, dtype, width, **types)
+    kernel(blocks_for(size, width), THREADS, *arrays, *numbers, np.int64(size))
 
 
 def contiguous(x: Any) -> Any:
