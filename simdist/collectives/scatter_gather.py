@@ -24,13 +24,11 @@ __all__ = ["reduce_scatter_gather", "scatter_all_gather"]
 
 
 def _broadcast_cost(case: Case, all_gather: str = "ring") -> Cost:
-    scatter, gather = find("scatter", "binomial"), find("all_gather", all_gather)
-    return in_turn(scatter.cost(case), gather.cost(case))
+    return in_turn(find("scatter", "binomial").cost(case), find("all_gather", all_gather).cost(case))
 
 
 def _broadcast_formula(case: Case, all_gather: str = "ring") -> Formula:
-    scatter, gather = find("scatter", "binomial"), find("all_gather", all_gather)
-    return in_turn(scatter.formula(case), gather.formula(case))
+    return in_turn(find("scatter", "binomial").formula(case), find("all_gather", all_gather).formula(case))
 
 
 @algorithm("broadcast", "scatter_all_gather", cost=_broadcast_cost, formula=_broadcast_formula)
@@ -66,13 +64,11 @@ def scatter_all_gather(x: Array, comm: Communicator, root: int, all_gather: str 
 
 
 def _reduce_cost(case: Case, reduce_scatter: str = "ring") -> Cost:
-    scatter, gather = find("reduce_scatter", reduce_scatter), find("gather", "binomial")
-    return in_turn(scatter.cost(case), gather.cost(case))
+    return in_turn(find("reduce_scatter", reduce_scatter).cost(case), find("gather", "binomial").cost(case))
 
 
 def _reduce_formula(case: Case, reduce_scatter: str = "ring") -> Formula:
-    scatter, gather = find("reduce_scatter", reduce_scatter), find("gather", "binomial")
-    return in_turn(scatter.formula(case), gather.formula(case))
+    return in_turn(find("reduce_scatter", reduce_scatter).formula(case), find("gather", "binomial").formula(case))
 
 
 @algorithm("reduce", "reduce_scatter_gather", cost=_reduce_cost, formula=_reduce_formula)

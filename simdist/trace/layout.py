@@ -43,7 +43,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The lane, the depth and the role of every span; the lists are indexed like the record.
+    """The lane of every span, and whether it is a frame; the lists are indexed like the record.
 
     A stream's operations nest, on its lane 0. A message is on lane 0 too if it fits between their starts and ends.
     Messages in flight at the same time go to further lanes, each to the first that is free:
@@ -54,18 +54,16 @@ class Layout:
 
     Attributes:
         lane: 0 for operations; spans on a lane overlap only if one encloses the other.
-        depth: the number of operations on lane 0 that enclose it.
         encloses: whether it contains other spans.
     """
 
     lane: list[int]
-    depth: list[int]
     encloses: list[bool]
 
     @classmethod
     def of(cls, spans: Sequence[Span]) -> "Layout":
         """Lay out a record. Of two spans with equal start and end the later one is outer, as it was recorded last."""
-        layout = cls([0] * len(spans), [0] * len(spans), [False] * len(spans))
+        layout = cls([0] * len(spans), [False] * len(spans))
         streams: dict[tuple[int, str], list[int]] = defaultdict(list)
         for i, s in enumerate(spans):
             streams[s.rank, s.stream].append(i)
@@ -99,7 +97,6 @@ class Layout:
                 continue
             if open_:
                 self.encloses[open_[-1]] = True
-            self.depth[i] = len(open_)
             open_.append(i)
             stays.append(i)
         return stays, strays
@@ -111,9 +108,8 @@ class Layout:
         enclosing = _Enclosing(stays, start, end)
         for i in flying:
             outer = enclosing.of(i)
-            if outer:
-                self.encloses[outer[-1]] = True
-            self.depth[i] = len(outer)
+            if outer is not None:
+                self.encloses[outer] = True
             if free_at_0 <= start[i] and bisect_right(marks, start[i]) >= bisect_left(marks, end[i]):
                 free_at_0 = end[i]
                 continue
@@ -128,17 +124,14 @@ class _Enclosing:
         self._open: list[int] = []
         self._start, self._end = start, end
 
-    def of(self, i: int) -> list[int]:
-        """Those that are open when span i starts and do not end before it, outermost first."""
+    def of(self, i: int) -> int | None:
+        """The innermost that is open when span i starts and does not end before it; None if there is none."""
         while self._coming and self._start[self._coming[-1]] <= self._start[i]:
             arriving = self._coming.pop()
             self._close(self._start[arriving])
             self._open.append(arriving)
         self._close(self._start[i])
-        open_ = self._open
-        while open_ and self._end[open_[-1]] < self._end[i]:
-            open_ = open_[:-1]
-        return open_
+        return next((k for k in reversed(self._open) if self._end[k] >= self._end[i]), None)
 
     def _close(self, moment: int) -> None:
         while self._open and self._end[self._open[-1]] <= moment:

@@ -9,14 +9,15 @@ from simdist.comm import Communicator
 
 __all__ = ["matmul_flops_per_s"]
 
+_REPEATS = 9  # after a warm-up; the median counts
 
-def matmul_flops_per_s(comm: Communicator, dtype: Any, size: int | None = None, repeats: int = 9) -> float:
+
+def matmul_flops_per_s(comm: Communicator, dtype: Any, size: int | None = None) -> float:
     """Floating-point operations a second of this rank, while all ranks multiply matrices at once; all must call.
 
     Args:
         dtype: of the factors; one that the matrix library of the ranks' device supports.
         size: of the square factors; if not given, large enough for the device.
-        repeats: how many products to take the median of, after a warm-up.
 
     Returns:
         0 if no time passed.
@@ -27,7 +28,7 @@ def matmul_flops_per_s(comm: Communicator, dtype: Any, size: int | None = None, 
     comm.device.settle()
     comm.barrier()
     times_s = []
-    for _ in range(repeats + 1):
+    for _ in range(1 + _REPEATS):
         start_s = comm.clock()
         matmul(x, x, out=y)
         comm.device.settle()

@@ -9,7 +9,7 @@ from simdist.collectives import broadcast, gather
 from simdist.comm import Communicator
 from simdist.trace import Span, Trace
 
-__all__ = ["broadcast_json", "gather_json", "gather_trace"]
+__all__ = ["broadcast_bytes", "broadcast_json", "gather_json", "gather_trace"]
 
 
 def gather_trace(comm: Communicator, first: int = 0) -> Trace | None:
@@ -40,9 +40,12 @@ def gather_json(comm: Communicator, value: Any) -> list[Any] | None:
 
 def broadcast_json(comm: Communicator, value: Any) -> Any:
     """Broadcast rank 0's value, of the kinds that `gather_json` takes. All ranks must call."""
-    text = np.frombuffer(json.dumps(value).encode(), np.uint8).copy()
-    length = int(comm.exchange(str(len(text)))[0])
-    if comm.rank:
-        text = np.empty(length, np.uint8)
-    broadcast(text, comm)
-    return json.loads(text.tobytes())
+    return json.loads(broadcast_bytes(comm, json.dumps(value).encode()))
+
+
+def broadcast_bytes(comm: Communicator, data: bytes) -> bytes:
+    """Broadcast rank 0's data; what other ranks give is ignored. All ranks must call."""
+    length = int(comm.exchange(str(len(data)))[0])
+    x = np.empty(length, np.uint8) if comm.rank else np.frombuffer(data, np.uint8)
+    broadcast(x, comm)
+    return x.tobytes()

@@ -28,7 +28,6 @@ def test_nested_operations_share_lane_0():
     spans = [span("step", 0, 10), span("all_reduce ring", 1, 9), span("send", 1, 2), span("recv", 2, 9)]
     layout = Layout.of(spans)
     assert layout.lane == [0, 0, 0, 0]
-    assert layout.depth == [0, 1, 2, 2]
     assert layout.encloses == [True, True, False, False]
 
 
@@ -67,20 +66,20 @@ def test_the_first_free_lane_is_taken():
 
 
 def test_of_two_equal_spans_that_is_outside_which_was_recorded_last():
-    assert Layout.of([span("reduce", 0, 5), span("all_reduce tree", 0, 5)]).depth == [1, 0]
+    assert Layout.of([span("reduce", 0, 5), span("all_reduce tree", 0, 5)]).encloses == [False, True]
 
     def program(comm):
         with comm.span("outer"), comm.span("inner"):
             comm.compute(seconds=1)
 
     spans = sd.run(program, 1).trace.spans
-    depth = dict(zip([s.name for s in spans], Layout.of(spans).depth, strict=True))
-    assert depth == {"outer": 0, "inner": 1, "compute": 2}
+    encloses = dict(zip([s.name for s in spans], Layout.of(spans).encloses, strict=True))
+    assert encloses == {"outer": True, "inner": True, "compute": False}
 
 
 def test_spans_equal_but_for_less_than_a_nanosecond_nest_as_they_are():
-    assert Layout.of([span("outer", 0, 5), span("inner", 1e-10, 5)]).depth == [0, 1]
-    assert Layout.of([span("outer", 0, 5), span("inner", 0, 5 - 1e-10)]).depth == [0, 1]
+    assert Layout.of([span("outer", 0, 5), span("inner", 1e-10, 5)]).encloses == [True, False]
+    assert Layout.of([span("outer", 0, 5), span("inner", 0, 5 - 1e-10)]).encloses == [True, False]
 
 
 def test_times_are_drawn_at_the_nearest_nanosecond():

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import kind_of, moved
-from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.errors import ArrayError, CheckpointMismatch
 from simdist.training.checkpoint.disk import DISK, Disk
@@ -23,6 +22,7 @@ from simdist.training.checkpoint.source import Source, Wanted, manifest_bytes
 from simdist.training.checkpoint.steps import folder_of
 from simdist.training.checkpoint.tensors import ShardedTensor
 from simdist.training.checkpoint.together import by_one, together
+from simdist.training.record import broadcast_bytes
 
 __all__ = ["Loaded", "load"]
 
@@ -76,15 +76,8 @@ def load(
 
 def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:
     read: list[bytes] = []
-
-    def look() -> str:
-        read.append(manifest_bytes(folder, disk))
-        return str(len(read[0]))
-
-    length = int(by_one(comm, look))
-    data = np.frombuffer(read[0], np.uint8).copy() if read else np.empty(length, np.uint8)
-    broadcast(data, comm)
-    return data.tobytes()
+    by_one(comm, lambda: read.append(manifest_bytes(folder, disk)))
+    return broadcast_bytes(comm, b"".join(read))
 
 
 def _verify(source: Source, comm: Communicator) -> None:
