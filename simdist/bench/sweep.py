@@ -22,7 +22,7 @@ from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
 from simdist.plots.file import check_folder, check_format, save, writing
 from simdist.plots.style import seconds, size
-from simdist.plots.sweep import in_words
+from simdist.plots.sweep import in_words, lines_of
 from simdist.words import counted
 
 __all__ = ["add_arguments", "execute", "fastest"]
@@ -136,12 +136,7 @@ def _tune(args: Namespace) -> int:
 
 def fastest(table: Sequence[Row], source: str) -> list[Crossover]:
     """Which algorithm is fastest from which size on, by a source: "measured", "predicted" or "formula"."""
-    lines: dict[str, dict[int, float]] = {}
-    for row in table:
-        time_s = getattr(row, f"{source}_s")
-        if time_s:  # a single rank takes none, and no algorithm is the fastest there
-            lines.setdefault(row.algorithm, {})[row.num_bytes] = time_s
-    return crossovers(lines)
+    return crossovers(lines_of(table, source))
 
 
 def _report(table: Sequence[Row], cluster: Cluster) -> str:

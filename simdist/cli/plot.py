@@ -7,9 +7,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from simdist.cli import plot_schedule, plot_shards
+from simdist.cli import plot_runs, plot_schedule, plot_shards
 from simdist.cli.drawn import out_of, write
-from simdist.cli.plot_runs import draw_runs
 from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.parallel.pipeline import schedules
@@ -162,17 +161,10 @@ def _collective(args: argparse.Namespace) -> None:
     write(collective_steps(record, width=args.width, steps=args.steps), out)
 
 
-def _shards(args: argparse.Namespace) -> None:
-    """Draw which rank holds which part of a GPT."""
-    out = out_of(args, "shards.png")
-    write(plot_shards.draw(args), out)
-
-
-def _runs(args: argparse.Namespace) -> None:
-    """Draw the losses of training runs."""
-    out = out_of(args, "runs.png")
-    write(draw_runs(args.subject[1:], args.width), out)
-
-
-_DRAWN = {"collective": _collective, "schedule": plot_schedule.draw, "shards": _shards, "runs": _runs}
+_DRAWN = {
+    "collective": _collective,
+    "schedule": plot_schedule.draw,
+    "shards": plot_shards.draw,
+    "runs": plot_runs.draw,
+}
 """By the first word; any other is the name of a trace's file."""

@@ -1,24 +1,25 @@
 """Runs: the picture of `simdist plot runs`, from folders that `simdist train` wrote."""
 
+import argparse
 import sys
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
+from simdist.cli.drawn import out_of, write
 from simdist.errors import ArgumentError, DataError
 from simdist.plots import Losses, loss_differences
 from simdist.training import history
 
-__all__ = ["draw_runs"]
+__all__ = ["draw"]
 
 
-def draw_runs(folders: list[str], width: float) -> Figure:
-    """The losses of these runs, and the difference of each from the first.
+def draw(args: argparse.Namespace) -> None:
+    """Draw the losses of runs, and the difference of each from the first.
 
     Raises:
         ArgumentError: no folder is given, or one is given twice.
         DataError: a folder has no losses.
     """
+    out, folders = out_of(args, "runs.png"), args.subject[1:]
     if not folders or len(set(folders)) < len(folders):
         raise ArgumentError(f"plot runs takes the folders of different runs, not {folders}")
     names = [Path(folder).name for folder in folders]
@@ -30,4 +31,4 @@ def draw_runs(folders: list[str], width: float) -> Figure:
         if not lines:
             raise DataError(f"no losses in {Path(folder) / 'metrics.jsonl'}")
         runs[name] = [Losses(line.step, line.train_loss, line.validation_loss) for line in lines]
-    return loss_differences(runs, width=width)
+    write(loss_differences(runs, width=args.width), out)

@@ -5,9 +5,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from simdist.arrays import Array
+from simdist.cli.drawn import out_of, write
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.launch import run
@@ -38,12 +38,13 @@ def add_arguments(group: Any) -> None:
         group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=words)
 
 
-def draw(args: argparse.Namespace) -> Figure:
-    """The shards of this GPT on the virtual ranks of the mesh.
+def draw(args: argparse.Namespace) -> None:
+    """Draw the shards of this GPT on the virtual ranks of the mesh.
 
     Raises:
         ArgumentError: the subject has further words, an axis is below 1, or as for `Config`.
     """
+    out = out_of(args, "shards.png")
     if len(args.subject) > 1:
         raise ArgumentError(f"plot shards takes only options, not {args.subject[1:]}")
     sizes = {axis: getattr(args, axis) for axis in _AXES}
@@ -54,7 +55,7 @@ def draw(args: argparse.Namespace) -> Figure:
     told |= {name: True for name in _WAYS if getattr(args, name)}
     config = Config(model="gpt", width=args.model_width, context_bytes=args.context, **told)
     found = run(_held, prod(sizes.values()), args=(config,)).results
-    return shards([places for places, _ in found], [own for _, own in found], width=args.width)
+    write(shards([places for places, _ in found], [own for _, own in found], width=args.width), out)
 
 
 def _held(comm: Communicator, config: Config) -> tuple[dict[str, Place], Array]:

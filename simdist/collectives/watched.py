@@ -1,7 +1,6 @@
 """Watched: a communicator that records what its rank holds, whenever it sends, receives or meets the others.
 
-It is made for a cluster on which a message arrives one second after it has been sent. A send occupies its rank for that
-second, and so does a receive.
+It is made for the cluster of `watch`, on which a step takes a second.
 """
 
 from collections.abc import Sequence

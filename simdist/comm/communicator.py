@@ -109,12 +109,7 @@ class Communicator(Checks):
         """
 
     def barrier(self) -> None:
-        """Return when all ranks have called this: ceil(lg p) rounds of empty messages.
-
-        In round k rank r tells r + 2**k and hears from r - 2**k, and so has heard of 2**(k+1) ranks.
-
-        Source: Hensgen, Finkel, Manber 1988, Int. J. Parallel Programming 17(1): dissemination.
-        """
+        """Return when all ranks have called this: by messages, see `simdist.collectives.dissemination`."""
         nothing = np.empty(0, np.uint8)
         group = self.shadow
         outer, entered = group.doing, group.entered

@@ -131,13 +131,11 @@ class Peers(ABC):
             near_bytes = read_bytes + written_bytes + private_bytes - peer_bytes
             self._charge(flops, near_bytes, peer_bytes, posted_bytes, crowd_bytes)
         comm = self.comm
-        recorder = comm.recorder
-        if recorder.on:
-            end_s, detail = comm.clock(), f"{read_bytes} read, {written_bytes} written"
-            if posted_bytes:
-                detail += f", {posted_bytes} of them posted"
-            row = read_bytes + written_bytes, -1, 0, comm.context, -1, detail
-            recorder.rows.append((recorder.rank, comm.stream_name, "move", start_s, end_s, *row))
+        if comm.recorder.on:
+            span = comm.stream_name, "move", start_s, comm.clock(), read_bytes + written_bytes
+            detail = f"{read_bytes} read, {written_bytes} written"
+            detail += f", {posted_bytes} of them posted" if posted_bytes else ""
+            comm.recorder.add(*span, context=comm.context, detail=detail)
 
     def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, crowd_bytes: int) -> None:
         """Charge the meter."""

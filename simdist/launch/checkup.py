@@ -51,7 +51,7 @@ def checkup() -> Iterator[Finding]:
         "machine": _machine,
         "shared memory": _shared_memory,
         "folders": _folders,
-        "virtual ranks": _virtual_ranks,
+        "virtual ranks": lambda: _tried("virtual ranks", _RING_RANKS, "virtual"),
         "real ranks": _real_ranks,
         "GPU": _gpu,
         "algorithms": _algorithms,
@@ -98,10 +98,6 @@ def _tried(what: str, ranks: int, world: str, device: str = "cpu") -> Finding:
         )
     told = f"{ranks} ranks, counted by messages and in shared memory, in {took_s:.1f} s"
     return Finding(what, f"{told}; {words[0]}" if words[0] else told)
-
-
-def _virtual_ranks() -> Finding:
-    return _tried("virtual ranks", _RING_RANKS, "virtual")
 
 
 def _real_ranks() -> Finding:

@@ -14,7 +14,7 @@ from simdist.plots import style
 from simdist.plots.size_axes import over_size
 from simdist.words import counted
 
-__all__ = ["Crossover", "Measurement", "crossovers", "in_words", "sweep"]
+__all__ = ["Crossover", "Measurement", "crossovers", "in_words", "lines_of", "sweep"]
 
 
 class Measurement(Protocol):
@@ -107,12 +107,12 @@ def sweep(
     Raises:
         ArgumentError: nothing to draw, or several operations.
     """
-    rows = [m for m in measurements if algorithms is None or m.algorithm in algorithms]
-    operations = {m.operation for m in rows}
+    every = [m for m in measurements if algorithms is None or m.algorithm in algorithms]
+    operations = {m.operation for m in every}
     if len(operations) != 1:
         raise ArgumentError(f"a sweep shows one operation, but these are {len(operations)}: {sorted(operations)}")
-    names = list(dict.fromkeys(m.algorithm for m in rows))
-    counts = sorted({m.ranks for m in rows})
+    names, counts = list(dict.fromkeys(m.algorithm for m in every)), sorted({m.ranks for m in every})
+    rows = [m for m in every if m.num_bytes > 0]
     with style.styled():
         beside = max(1, min(len(counts), int(width / 2.3)))
         down = -(-len(counts) // beside)
@@ -128,17 +128,19 @@ def sweep(
         for ax in axes.flat[len(counts) - beside : len(counts)]:  # the lowest of each column
             ax.set_xlabel("size of the array")
             ax.tick_params(axis="x", labelbottom=True)
-        style.legend(fig, _handles(rows, names), _left_out(rows), letters=16)
-        style.title(fig, f"Fastest {operations.pop()} on {_join(findings)}{_accuracy(rows)}")
+        style.legend(fig, _handles(rows, names), _left_out(len(every) - len(rows)), letters=16)
+        style.title(fig, f"Fastest {operations.pop()} on {_join(findings)}{_accuracy(every)}")
     return fig
 
 
-def _lines(rows: Sequence[Measurement], source: str) -> dict[str, Line]:
-    """The times of each algorithm from one source, where they are known and can be drawn."""
+def lines_of(rows: Sequence[Measurement], source: str) -> dict[str, Line]:
+    """The times of each algorithm from one source, "measured", "predicted" or "formula", where there are any: a single
+    rank takes none.
+    """
     found: dict[str, Line] = {}
     for m in rows:
         seconds: float | None = getattr(m, f"{source}_s")
-        if seconds is not None and seconds > 0 and m.num_bytes > 0:
+        if seconds:
             found.setdefault(m.algorithm, {})[m.num_bytes] = seconds
     return found
 
@@ -149,7 +151,7 @@ def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: i
     marked: dict[str, Line] = {}
     by = ""
     for source, look in _SOURCES.items():
-        lines = _lines(rows, source)
+        lines = lines_of(rows, source)
         if lines and not marked:
             marked, by = lines, f", fastest {_SAID[source]}" if source in _SAID else ""
         for name, line in lines.items():
@@ -202,8 +204,7 @@ def _accuracy(rows: Sequence[Measurement]) -> str:
     return f". Measured and predicted differ by a factor of {median(max(r, 1 / r) for r in ratios):.2g} (median)"
 
 
-def _left_out(rows: Sequence[Measurement]) -> str:
-    empty = sum(m.num_bytes == 0 for m in rows)
+def _left_out(empty: int) -> str:
     return f"{counted(empty, 'figure')} for an empty array left out: a log scale has no 0." if empty else ""
 
 
@@ -211,6 +212,6 @@ def _handles(rows: Sequence[Measurement], names: Sequence[str]) -> list[Line2D]:
     """The key: a colour for each algorithm, a line for each source."""
     key = [Line2D([], [], linewidth=1.4, label=name, **style.series(i)) for i, name in enumerate(names)]
     for source, look in _SOURCES.items():
-        if _lines(rows, source):
+        if lines_of(rows, source):
             key.append(Line2D([], [], **{"color": style.INK, "label": source, **look}))
     return key

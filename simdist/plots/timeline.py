@@ -130,7 +130,7 @@ def _write(ax: Axes, view: View, labels: list[tuple[float, Span, float, float, s
         need = 3.6 * len(s.name) + 4
         if points > need and kind(s.name) not in COLLECTIVES:
             row = rows[s.rank, s.stream]
-            first, end = (find(row, at, key=_start) for find, at in ((bisect_left, s.start_s), (bisect_right, s.end_s)))
+            first, end = bisect_left(row, s.start_s, key=_start), bisect_right(row, s.end_s, key=_start)
             held = [(o, role) for o, role in row[first:end] if o.end_s <= s.end_s and o.seconds < s.seconds]
             free = _longest(s, [o for o, _ in held])
             if view.points(free) <= need:  # then over messages, but not over other work
