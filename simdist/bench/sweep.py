@@ -47,11 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--repeats", type=int, metavar="N", help="number of measurements; the median counts (20)")
     add("--out", type=Path, metavar="FILE", help="write all figures to FILE, as JSON")
     add("--picture", type=Path, metavar="FILE", help="draw them to FILE: .png, .svg or .pdf")
-    add(
-        "--tune",
-        action="store_true",
-        help="find the fastest algorithms of all collectives, which `auto` then uses",
-    )
+    add("--tune", action="store_true", help="find the fastest algorithms of all collectives, which `auto` then uses")
 
 
 def _size(text: str) -> int:

@@ -37,10 +37,7 @@ def add_arguments(group: Any) -> None:
         "--overlapped", type=float, metavar="T", help="time of an overlapped forward and backward (their sum)"
     )
     group.add_argument(
-        "--memory-limit",
-        type=float,
-        metavar="M",
-        help="memory limit of zb-auto's search, in the unit of M_B (2p M_B)",
+        "--memory-limit", type=float, metavar="M", help="memory limit of zb-auto's search, in the unit of M_B (2p M_B)"
     )
     group.add_argument(
         "--memory-of",

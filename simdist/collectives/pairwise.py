@@ -90,10 +90,7 @@ def pairwise_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
 
 
 @algorithm(
-    "all_to_all",
-    "linear",
-    cost=lambda case: _all_to_all_cost(case, steps=min(case.ranks - 1, 1)),
-    formula=_formula,
+    "all_to_all", "linear", cost=lambda case: _all_to_all_cost(case, steps=min(case.ranks - 1, 1)), formula=_formula
 )
 def linear_all_to_all(x: Array, y: Array, comm: Communicator) -> None:
     """Fill row i of y with row r of rank i's x: all messages start at once, and arrive in any order.

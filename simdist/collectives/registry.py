@@ -276,13 +276,7 @@ _MOST_IN_ONE_MEMORY = 256
 
 @lru_cache(maxsize=4096)
 def _fastest(
-    operation: str,
-    ranks: int,
-    num_bytes: int,
-    ranks_per_node: int,
-    first_lacks: int,
-    links: Links,
-    in_memory: bool,
+    operation: str, ranks: int, num_bytes: int, ranks_per_node: int, first_lacks: int, links: Links, in_memory: bool
 ) -> str:
     case = Case(ranks, num_bytes, ranks_per_node=ranks_per_node, first_lacks=first_lacks)
     candidates = [a for a in _ALGORITHMS[operation].values() if a.by_messages or in_memory]

@@ -29,11 +29,7 @@ _MOST_MOMENTS = 2000
 
 
 def memory(
-    moments: Sequence[Moment],
-    *,
-    start_s: float | None = None,
-    end_s: float | None = None,
-    width: float = style.PAGE,
+    moments: Sequence[Moment], *, start_s: float | None = None, end_s: float | None = None, width: float = style.PAGE
 ) -> Figure:
     """Bytes alive over time, stacked by category; the peak is marked, with the operation that was running.
 

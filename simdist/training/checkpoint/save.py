@@ -126,12 +126,7 @@ def _digest(extra: Any) -> str:
 
 
 def _write(
-    comm: Communicator,
-    root: Path,
-    draft: Manifest,
-    share: Pieces,
-    tensors: Mapping[str, ShardedTensor],
-    disk: Disk,
+    comm: Communicator, root: Path, draft: Manifest, share: Pieces, tensors: Mapping[str, ShardedTensor], disk: Disk
 ) -> str:
     """Write this rank's shard, if it has one; its SHA-256."""
     if not share:

@@ -61,12 +61,7 @@ class ShardedTensor:
         return cls(shape, data.dtype, (Piece(Box.of(index, shape), data),))
 
 
-def flat_shard(
-    x: Array,
-    parameters: Parameters,
-    start: int = 0,
-    prefix: str = "",
-) -> dict[str, ShardedTensor]:
+def flat_shard(x: Array, parameters: Parameters, start: int = 0, prefix: str = "") -> dict[str, ShardedTensor]:
     """A shard of a flat vector as pieces of the parameters that it covers, which are views of it.
 
         flat     |-- embedding.table --|--- hidden0.w ---|- hidden0.b -|

@@ -3,14 +3,7 @@
 from collections.abc import Callable
 
 from simdist.comm import Communicator
-from simdist.errors import (
-    ArgumentError,
-    ArrayError,
-    CheckpointError,
-    CheckpointMismatch,
-    CorruptCheckpoint,
-    DataError,
-)
+from simdist.errors import ArgumentError, ArrayError, CheckpointError, CheckpointMismatch, CorruptCheckpoint, DataError
 
 __all__ = ["by_one", "together"]
 
