@@ -65,7 +65,15 @@ def test_without_a_verb_it_lists_them(capsys):
     assert all(verb in out for verb in VERBS)
 
 
-@pytest.mark.parametrize(("words", "expected"), [(["--help"], "verbs:"), (["--version"], "simdist ")])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--help"], "verbs:"),
+        (["--version"], "simdist "),
+        (["help"], "verbs:"),
+        (["help", "plot"], "usage: simdist plot"),
+    ],
+)
 def test_questions_without_a_verb(words, expected, capsys):
     with pytest.raises(SystemExit) as end:
         main(words)

@@ -132,6 +132,8 @@ def _print_anything() -> None:
 
 def _perform(*words: str) -> int:
     """Execute a verb; returns the exit code."""
+    if words[:1] == ("help",):
+        words = (*words[1:2], "--help")
     if not words or words[0].startswith("-"):
         overview = _overview()
         overview.parse_args(words)
@@ -165,7 +167,8 @@ def _overview() -> argparse.ArgumentParser:
         "simdist",
         usage="simdist VERB …",
         description="Distributed training written out by hand, on real MPI ranks and on simulated clusters.",
-        epilog=f"verbs:\n{verbs}\n\n`simdist VERB --help` lists the options of a verb.",
+        epilog=f"verbs:\n{verbs}\n\n`simdist VERB --help` lists the options of a verb.\n"
+        "Puzzles with instant verdicts: python -c 'from simdist.puzzles import puzzles; puzzles()'",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"simdist {__version__}")

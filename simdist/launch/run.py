@@ -48,7 +48,8 @@ class Run:
     elapsed_s: float
 
     def __repr__(self) -> str:
-        return f"<run of {self.elapsed_s:.4g} s: results {_BRIEFLY.repr(self.results)}; {self.trace!r}>"
+        with np.printoptions(threshold=4, edgeitems=2, linewidth=sys.maxsize):
+            return f"<run of {self.elapsed_s:.4g} s: results {_BRIEFLY.repr(self.results)}; {self.trace!r}>"
 
 
 _BRIEFLY = Repr()

@@ -100,3 +100,4 @@ def puzzles() -> None:
     """Print the list of puzzles."""
     for number, each in sorted(_PUZZLES.items()):
         print(f"{number:3}  {each.title}")
+    print("puzzle(1) shows a task, and puzzle(1).check(your_function) judges an answer; in a script, print them")

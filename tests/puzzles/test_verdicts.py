@@ -156,7 +156,9 @@ def test_hints_come_one_by_one(capsys):
 
 def test_all_are_listed(capsys):
     puzzles()
-    assert capsys.readouterr().out.count("\n") >= 20
+    *listed, how = capsys.readouterr().out.splitlines()
+    assert len(listed) >= 20
+    assert how.startswith("puzzle(1) shows a task")
 
 
 def test_whoever_gathers_the_gradient_to_clip_it_is_found_out():

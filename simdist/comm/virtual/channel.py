@@ -67,7 +67,9 @@ class Receipt:
     def waits_for(self) -> tuple[str, list[int]]:
         """See Waiting."""
         rank = self.group.ranks[self.src]
-        return f"waits to receive from rank {rank}{where(self.tag, self.comm.doing)}", [rank]
+        others = self.group.channel(self.src, self.comm.rank).messages
+        there = f"; a message with tag {others[0][1]} has come from it" if others else ""
+        return f"waits to receive from rank {rank}{where(self.tag, self.comm.doing)}{there}", [rank]
 
     def fill(self, data: Array, tag: int, arrival_s: float) -> None:
         """Take the message: copy its data, or record why it does not fit."""
@@ -75,22 +77,23 @@ class Receipt:
         if data.dtype is array.dtype and data.shape == array.shape:
             array[...] = data
         else:
-            self.error = fit(data, array, self.src, tag)
+            self.error = self._fit(data, tag)
         self.tag = tag
         self.num_bytes = data.nbytes
         self.arrival_s = arrival_s
         self.done = True
 
-
-def fit(data: Array, array: Array, src: int, tag: int) -> MessageMismatch | None:
-    """Copy a message into the array posted for it, which may be longer; return an error if it does not fit."""
-    if data.dtype != array.dtype or data.size > array.size:
-        return MessageMismatch(
-            f"a message of {data.size} x {data.dtype} from rank {src} with tag {tag} "
-            f"does not fit a receive of {array.size} x {array.dtype}"
-        )
-    array.reshape(-1)[: data.size] = data.reshape(-1)
-    return None
+    def _fit(self, data: Array, tag: int) -> MessageMismatch | None:
+        """Copy a message into the array, which may be longer; returns an error if it does not fit."""
+        array = self.array
+        if data.dtype != array.dtype or data.size > array.size:
+            src, dst = self.group.ranks[self.src], self.group.ranks[self.comm.rank]
+            return MessageMismatch(
+                f"a message of {data.size} x {data.dtype} from rank {src} to rank {dst} with tag {tag} "
+                f"does not fit a receive of {array.size} x {array.dtype}"
+            )
+        array.reshape(-1)[: data.size] = data.reshape(-1)
+        return None
 
 
 def where(tag: int, doing: str) -> str:

@@ -406,7 +406,7 @@ def test_a_message_that_does_not_fit_is_told_to_its_receiver(posted_first, buffe
             comm.compute(seconds=0.0 if posted_first else 1.0)
             comm.recv(buffer, 0)
 
-    with pytest.raises(MessageMismatch, match="3 x float64 from rank 0") as caught:
+    with pytest.raises(MessageMismatch, match="3 x float64 from rank 0 to rank 1 ") as caught:
         run(program, 2)
     assert any("rank 1 of 2" in note for note in caught.value.__notes__)
 

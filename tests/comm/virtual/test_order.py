@@ -403,6 +403,20 @@ def test_a_deadlock_names_the_cycle():
     assert "has ended" not in str(caught.value)  # who waits has not
 
 
+def test_a_deadlock_names_the_tag_of_the_message_that_has_come():
+    def program(comm):
+        x = np.zeros(1)
+        if comm.rank == 1:
+            comm.send(x, 0, tag=1)
+        if comm.rank == 0:
+            comm.recv(x, 1, tag=2)
+
+    with pytest.raises(DeadlockError) as caught:
+        run(program, 2)
+    row = "  rank 0 waits to receive from rank 1 with tag 2; a message with tag 1 has come from it; rank 1 has ended"
+    assert str(caught.value).splitlines()[1:] == [row]
+
+
 def test_who_waits_for_any_rank_waits_for_all_but_itself():
     with pytest.raises(DeadlockError, match="^deadlock: rank 0 waits for rank 1 waits for rank 0\n"):
         run(lambda comm: comm.recv(np.empty(1)), 2)
