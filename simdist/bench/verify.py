@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from simdist.arrays import Array, reductions
 from simdist.bench.jobs import check_ranks, foretell, given_ranks, per_rank
-from simdist.bench.trial import OPERATIONS, REDUCING, ROOTED, Trial, outcome
+from simdist.bench.trial import OPERATIONS, REDUCING, ROOTED, Traffic, Trial, outcome
 from simdist.cluster import Cluster, preset
 from simdist.collectives import Case, Cost, Formula, algorithms
 from simdist.collectives.registry import find
@@ -194,8 +194,8 @@ def _figures_of(trials: list[Trial], p: int, where: str, cluster: Cluster) -> Ar
 
 
 def _figures(comm: Communicator, trials: list[tuple[Any, ...]], done: Callable[[], object] = lambda: None) -> Array:
-    """For each trial: error, whether it is too large, messages, bytes, those of `cost`, whether any traffic differs,
-    a fingerprint of the result.
+    """For each trial: error, whether it is too large, messages, bytes, those of `cost`, which traffic differs first (of
+    Traffic, from 1; 0 for none), a fingerprint of the result.
 
     Args:
         done: called by rank 0 after each.
@@ -211,7 +211,8 @@ def _figures(comm: Communicator, trials: list[tuple[Any, ...]], done: Callable[[
             error.add_note(f"{_DURING}{trial.operation} {trial.algorithm} on {comm.size} ranks: {trial.told()}{before}")
             raise
         bits = int(o.digest[:12] or "0", 16)  # as many as a float64 can hold
-        rows.append((o.error, o.error > o.limit, *o.counted[:2], *o.promised[:2], o.counted != o.promised, bits))
+        kinds = [n for n, (a, b) in enumerate(zip(o.counted, o.promised, strict=True), start=1) if a != b]
+        rows.append((o.error, o.error > o.limit, *o.counted[:2], *o.promised[:2], kinds[0] if kinds else 0, bits))
         if comm.rank == 0:
             done()
     return np.array(rows, dtype=np.float64)
@@ -222,7 +223,8 @@ def _figures(comm: Communicator, trials: list[tuple[Any, ...]], done: Callable[[
 
 def _line(trials: list[Trial], figures: Array) -> tuple[str, bool]:
     error, wrong, messages, num_bytes, cost_messages, cost_bytes, differs, bits = np.moveaxis(figures, -1, 0)
-    bad = {"result": wrong, "traffic": differs}
+    kinds = differs.T[differs.T > 0]  # in the order in which _first finds them
+    bad = {"result": wrong, f"traffic, {Traffic._fields[int(kinds[0]) - 1]}" if kinds.size else "": differs}
     if trials[0].operation in _SAME_BITS and not wrong.any():
         bad["bits unlike rank 0's"] = bits != bits[0]
     faults = [f"{text} ({_first(where, trials)})" for text, where in bad.items() if where.any()]

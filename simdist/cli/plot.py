@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from simdist.cli import plot_runs, plot_schedule, plot_shards
 from simdist.cli.drawn import out_of, write
+from simdist.collectives import algorithms
 from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError, require_least, unknown_name
 from simdist.parallel.pipeline import schedules
@@ -154,7 +155,9 @@ def _collective(args: argparse.Namespace) -> None:
     """Execute a collective on virtual ranks, and draw its steps."""
     words = args.subject[1:]
     if len(words) != 2:
-        raise ArgumentError(f"plot collective takes an operation and an algorithm, not {words}")
+        of = words[0] if words else "all_reduce"
+        found = f"those of {of}: {', '.join(algorithms(of))}"
+        raise ArgumentError(f"plot collective takes an operation and an algorithm, not {words}; {found}")
     out = out_of(args, f"{words[0]}-{words[1]}-{args.ranks}.png")
     require_least("--ranks-per-node", args.ranks_per_node, 0)
     record = watched(words[0], words[1], args.ranks, root=args.root, ranks_per_node=args.ranks_per_node)

@@ -7,7 +7,8 @@
     puzzle(5).check(my_function)    # the verdict: result, traffic, time, memory
     puzzle(5).hint()                # a hint; hint(2) says more
 
-There are no answers here. Everything runs on virtual ranks, in this process.
+There are no answers here. Everything runs on virtual ranks, in this process. `judges` adds a puzzle of your own: those
+here show what a judge can check.
 """
 
 # Importing a subject registers its puzzles.
@@ -24,7 +25,7 @@ from simdist.puzzles import (  # noqa: F401
     sequences,
     training,
 )
-from simdist.puzzles.puzzle import Puzzle, puzzle, puzzles
+from simdist.puzzles.puzzle import Puzzle, judges, puzzle, puzzles
 from simdist.puzzles.verdict import Finding, Verdict
 
-__all__ = ["Finding", "Puzzle", "Verdict", "puzzle", "puzzles"]
+__all__ = ["Finding", "Puzzle", "Verdict", "judges", "puzzle", "puzzles"]

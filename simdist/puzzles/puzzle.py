@@ -76,9 +76,23 @@ _PUZZLES: dict[int, Puzzle] = {}
 
 
 def judges(number: int, title: str, task: str, *hints: str) -> Callable[[Judge], Judge]:
-    """Register the decorated judge with its task and hints."""
+    """Register the decorated judge with its task and hints.
+
+    A program's own puzzle may be registered again, as by a notebook's cell that is run twice.
+
+    Args:
+        number: of the puzzle; others, and simdist's own, are taken.
+        title, task, hints: see Puzzle.
+
+    Raises:
+        ArgumentError: from the decorator, if another module has a puzzle of this number.
+    """
 
     def register(judge: Judge) -> Judge:
+        taken = _PUZZLES.get(number)
+        if taken is not None and taken._judge.__module__ != judge.__module__:
+            whose = taken._judge.__module__
+            raise ArgumentError(f"puzzle {number} is {taken.title!r}, of {whose}; needs another number")
         _PUZZLES[number] = Puzzle(number, title, task.strip(), hints, judge)
         return judge
 
@@ -92,7 +106,7 @@ def puzzle(number: int) -> Puzzle:
         ArgumentError: there is no such puzzle.
     """
     if number not in _PUZZLES:
-        raise ArgumentError(f"there is no puzzle {number!r}; there are 1 to {len(_PUZZLES)}")
+        raise ArgumentError(f"there is no puzzle {number!r}; puzzles() lists them")
     return _PUZZLES[number]
 
 

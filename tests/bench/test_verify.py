@@ -69,7 +69,20 @@ def send_too_much(x, comm, op, right):
     right(x, comm, op)
 
 
-@pytest.mark.parametrize(("fault", "told"), [(lose_a_contribution, "✗ result"), (send_too_much, "✗ traffic")])
+def reduce_too_much(x, comm, op, right):
+    if comm.size > 1:
+        op(x.copy(), x)
+    right(x, comm, op)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (lose_a_contribution, "✗ result (length 1, float64, sum, rank 0)"),
+        (send_too_much, "✗ traffic, messages (length 0, float64, sum, rank 0)"),
+        (reduce_too_much, "✗ traffic, reduced_bytes (length 1, float64, sum, rank 0)"),
+    ],
+)
 def test_a_fault_is_told_and_makes_the_exit_code(fault, told, capsys, monkeypatch):
     good = find("all_reduce", "ring")
 

@@ -9,7 +9,8 @@ import pytest
 
 from simdist.collectives import all_gather, all_reduce
 from simdist.errors import ArgumentError
-from simdist.puzzles import puzzle, puzzles, trial
+from simdist.puzzles import Finding, judges, puzzle, puzzles, trial
+from simdist.puzzles.puzzle import _PUZZLES
 
 
 def test_a_hang_is_told_with_who_waits_for_whom():
@@ -159,6 +160,22 @@ def test_all_are_listed(capsys):
     *listed, how = capsys.readouterr().out.splitlines()
     assert len(listed) >= 20
     assert how.startswith("puzzle(1) shows a task")
+
+
+def test_a_program_adds_puzzles_and_replaces_only_its_own(monkeypatch):
+    monkeypatch.setitem(_PUZZLES, 101, None)  # deletes it at the end
+
+    def judge(answer):
+        yield Finding(answer(2) == 4, "twice 2", str(answer(2)), "4")
+
+    for _ in range(2):  # a notebook's cell that is run twice
+        judges(101, "twice", "Return 2x.")(judge)
+    assert puzzle(101).check(lambda x: 2 * x)
+    assert not puzzle(101).check(lambda x: x)
+    with pytest.raises(ArgumentError, match="puzzle 1 is 'pass it on', of simdist.puzzles.messages"):
+        judges(1, "twice", "Return 2x.")(judge)
+    with pytest.raises(ArgumentError, match=r"no puzzle 99; puzzles\(\) lists them"):
+        puzzle(99)
 
 
 def test_whoever_gathers_the_gradient_to_clip_it_is_found_out():
