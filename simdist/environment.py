@@ -9,12 +9,14 @@ import re
 from collections.abc import Mapping, MutableMapping
 
 from simdist.errors import ArgumentError
+from simdist.words import counted
 
 __all__ = [
     "JOB_VARIABLES",
     "LONGEST_S",
     "THREAD_VARIABLES",
     "cores",
+    "crowding",
     "memory_bytes",
     "num_cores",
     "place",
@@ -90,6 +92,12 @@ def cores() -> list[int]:
 def num_cores() -> int:
     """How many cores this process may use."""
     return len(cores())
+
+
+def crowding(ranks: int) -> str:
+    """What to say of times that so many ranks of a node measured, if they are more than its cores; else nothing."""
+    told = f"{ranks} ranks share {counted(num_cores(), 'core')}, so measured times include waiting for a core"
+    return told if ranks > num_cores() else ""
 
 
 def memory_bytes() -> float:

@@ -1,10 +1,12 @@
 """Sweep: a collective over sizes and numbers of ranks; measured beside predicted beside formula."""
 
+import csv
+import io
 import json
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
 from simdist.collectives import algorithms
 from simdist.collectives.registry import find
 from simdist.collectives.segments import SEGMENT_BYTES
+from simdist.environment import crowding
 from simdist.errors import ArgumentError, require_known
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
@@ -45,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     machine = f"machine to predict for: {_MEASURED}, by ping-pong (mpi); {', '.join(presets())} (this-machine); a .toml"
     add("--cluster", metavar="NAME", help=machine)
     add("--repeats", type=int, metavar="N", help="number of measurements; the median counts (20)")
-    add("--out", type=Path, metavar="FILE", help="write all figures to FILE, as JSON")
+    add("--out", type=Path, metavar="FILE", help="write all figures to FILE, as JSON; as .csv their rows")
     add("--picture", type=Path, metavar="FILE", help="draw them to FILE: .png, .svg or .pdf")
     add("--tune", action="store_true", help="find the fastest algorithms of all collectives, which `auto` then uses")
 
@@ -91,8 +94,9 @@ def execute(args: Namespace) -> int:
             found += table
     if args.out is not None and written:
         every = {"operation": operation, "world": args.world, "runs": written}
+        as_csv = args.out.suffix.lower() == ".csv"
         with writing(args.out):
-            args.out.write_text(json.dumps(every, indent=1) + "\n")
+            args.out.write_text(_as_csv(found) if as_csv else json.dumps(every, indent=1) + "\n")
         print(f"figures written to {args.out}")
     if args.picture is not None and found:
         save(sweep(found), args.picture)
@@ -155,7 +159,18 @@ def _report(table: Sequence[Row], cluster: Cluster) -> str:
     for name in dict.fromkeys(row.algorithm for row in table):
         if "segment_bytes" in find(first.operation, name).options:
             lines.append(f"{name}: in segments of {size(SEGMENT_BYTES)}; faster links need longer ones (segment_bytes)")
+    if first.measured_s is not None and (crowded := crowding(min(first.ranks, cluster.devices_per_node))):
+        lines.append(crowded)
     return "\n".join(lines)
+
+
+def _as_csv(table: Sequence[Row]) -> str:
+    """A line for each row, below the names of its fields."""
+    text = io.StringIO()
+    lines = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(map(asdict, table))
+    return text.getvalue()
 
 
 def _as_json(table: Sequence[Row], cluster: Cluster) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from simdist.cluster import Cluster, calibrated
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
-from simdist.environment import num_cores
+from simdist.environment import crowding
 from simdist.launch import command_words
 from simdist.parallel.precision import precision
 from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Trainer, history, report, table
@@ -158,13 +158,12 @@ class Session:
 
     def _add_circumstances(self, told: Report, comm: Communicator) -> None:
         """Add notes on how to interpret the times."""
-        ranks_here, cores = len(comm.nodes.neighbours(comm.rank)), num_cores()
         if comm.device.words:
             told.summary.append(f"on {comm.device.words}")
         if self.cluster:
             told.summary.append(f"ranks are virtual, and times those of a model of {self.cluster.name}")
-        elif ranks_here > cores:
-            told.summary.append(f"{ranks_here} ranks share {cores} cores, so measured times include waiting for a core")
+        elif crowded := crowding(len(comm.nodes.neighbours(comm.rank))):
+            told.summary.append(crowded)
 
     # -- without a common step ------------------------------------------------------------------------
 

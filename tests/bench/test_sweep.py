@@ -1,3 +1,4 @@
+import csv
 import errno
 import json
 from functools import partial
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 from jobs import executed
 
+from simdist import environment
 from simdist.arrays import phantom
 from simdist.bench import sweep
 from simdist.bench.measure import Row, _time, bus_bytes_per_s, rows
@@ -131,6 +133,25 @@ def test_prints_all_columns_and_writes_them(tmp_path, capsys):
             (size, name) for size in (512, 65536, 1 << 24) for name in ("ring", "recursive_doubling")
         ]
         assert found["fastest"]["measured"] == []
+
+
+def test_writes_its_rows_as_csv(tmp_path):
+    words = ["--world", "virtual", "--ranks", "2", "4", "--sizes", "512", "1K", "--algorithms", "ring", "tree"]
+    assert simdist_bench(*words, "--out", str(tmp_path / "figures.csv")) == 0
+    assert simdist_bench(*words, "--out", str(tmp_path / "figures.json")) == 0
+    runs = json.loads((tmp_path / "figures.json").read_text())["runs"]
+    every = [{k: "" if v is None else str(v) for k, v in row.items()} for run in runs for row in run["rows"]]
+    with (tmp_path / "figures.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == every
+
+
+def test_measured_times_of_ranks_that_share_cores_are_told_to_include_waiting(monkeypatch):
+    monkeypatch.setattr(environment, "num_cores", lambda: 2)
+    for ranks, measured_s, nodes in ((4, 0.01, 1), (2, 0.01, 1), (4, None, 1), (4, 0.01, 2)):
+        row = Row("all_reduce", "ring", ranks, 1024, measured_s, 0.01, 0.01, 1e5)
+        told = sweep._report([row], preset("this-machine").with_(devices_per_node=ranks // nodes))
+        crowded = (ranks, measured_s, nodes) == (4, 0.01, 1)
+        assert ("4 ranks share 2 cores, so measured times include waiting for a core" in told) == crowded
 
 
 @pytest.mark.parametrize(
