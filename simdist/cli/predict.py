@@ -4,7 +4,7 @@ import argparse
 
 from simdist.cli.modelled import add_where, command, given_of
 from simdist.cli.settings import add_options
-from simdist.planning import Workbench, details, fit_text, headline, planned, table
+from simdist.planning import Workbench, details, fit_text, fitted_efficiency, headline, planned, table
 from simdist.planning import execute as carried_out
 from simdist.planning.job import check_known
 from simdist.training import Config
@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cluster, each beside the papers' formula, and with --execute beside the executed time. The last line is the "
         "command that executes the run on that cluster, without data."
     )
-    add_where(parser)
+    where = add_where(parser)
+    told = "of a step of this run on your cluster: also print the flops_efficiency with which it is predicted"
+    where.add_argument("--measured", type=float, metavar="SECONDS", help=told)
     add_options(parser)
 
 
@@ -33,6 +35,11 @@ def execute(args: argparse.Namespace) -> int:
     plan = planned(config, bench)
     print(headline(config, bench), "", *table([plan], bench), "", sep="\n")
     print(*details(plan, bench, carried_out(config, bench) if args.execute else None), sep="\n")
-    print(fit_text(plan.num_bytes, bench.cluster), "", sep="\n")
+    fits = plan.num_bytes <= bench.cluster.device.memory_bytes
+    print(fit_text(plan.num_bytes, bench.cluster), *([] if fits else ["simdist plan searches ways that fit"]), sep="; ")
+    if args.measured is not None:
+        share = fitted_efficiency(config, bench.cluster, args.ranks, args.measured)
+        print(f"a step of {args.measured:g} s is predicted with flops_efficiency = {share:.3g}, of [device] in a file")
+    print()
     print(command(args, given, config))
     return 0

@@ -5,6 +5,7 @@ And formulas that need no plan: `speedup` (Amdahl and others), `roofline` (what 
 
 from simdist.planning.energy import carbon_kg, device_hours, energy_kwh
 from simdist.planning.execution import Execution, execute
+from simdist.planning.fitting import fitted_efficiency
 from simdist.planning.job import Job
 from simdist.planning.roofline import (
     data_parallel_tokens,
@@ -47,6 +48,7 @@ __all__ = [
     "execute",
     "expert_parallel_width",
     "fit_text",
+    "fitted_efficiency",
     "gustafson_speedup",
     "headline",
     "isoefficient_work",

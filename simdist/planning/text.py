@@ -27,7 +27,10 @@ _LEGEND = (
     "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak;",
     "above 100% where FlashAttention on long windows skips those scores.",
 )
-_AT_PEAK = "The devices compute at their peak: a lower bound on the time."
+_AT_PEAK = (
+    "The devices compute at their peak: a lower bound on the time; "
+    "flops_efficiency in a cluster's file is what they reach."
+)
 _FORMULAS = (
     "formula: the papers'. Of sending: all bytes over the slowest link; algorithms that keep most of them inside nodes",
     "take less. Of activations: all that the paper's model keeps, masks of dropout and scores before it included; in a",

@@ -40,9 +40,20 @@ def test_whether_it_fits(capsys):
     large = ["--layers=96", "--width=12288", "--heads=96", "--batch=4", "--context=2048", "--precision=bf16"]
     code, told, _ = printed(capsys, "predict", "--cluster=a100", "--ranks=4", *large)
     assert code == 0
-    assert re.search(r"\nit does not fit: the fullest rank holds [\d,]+ GB, and a device has 80 GB\n", told)
+    fault = r"\nit does not fit: the fullest rank holds [\d,]+ GB, and a device has 80 GB; simdist plan searches ways"
+    assert re.search(fault, told)
     _, told, _ = printed(capsys, "predict", *SMALL)
     assert "\nit fits: " in told
+    assert "simdist plan" not in told
+
+
+def test_a_measured_time_tells_what_devices_reach(capsys, tmp_path):
+    words = ["--ranks=4", "--model=gpt2-large", "--batch=32", "--precision=bf16"]
+    _, told, _ = printed(capsys, "predict", "--cluster=h100", *words, "--measured=1.5")
+    share = re.search(r"\na step of 1\.5 s is predicted with (flops_efficiency = [\d.]+), of", told)[1]
+    (tmp_path / "ours.toml").write_text(f'like = "h100"\n[device]\n{share}\n')
+    _, told, _ = printed(capsys, "predict", f"--cluster={tmp_path / 'ours.toml'}", *words)
+    assert float(re.search(r"\nstep +([\d.]+) s", told)[1]) == pytest.approx(1.5, rel=5e-3)
 
 
 def test_a_cluster_and_a_run_of_ones_own(capsys, tmp_path):

@@ -78,9 +78,8 @@ def test_whether_devices_compute_at_their_peak_is_told(flops, memory, told):
     device = replace(h100.device, flops_efficiency=flops, memory_efficiency=memory)
     bench = Workbench(h100.with_(device=device), 1)
     assert headline(Config(**GPT, precision="bf16"), bench).endswith(f"of 989.4 TFLOP/s in bf16{told}")
-    assert (table([plan()], bench)[-1] == "The devices compute at their peak: a lower bound on the time.") == (
-        flops == memory == 1
-    )
+    at_peak = "The devices compute at their peak: a lower bound on the time; flops_efficiency in"
+    assert table([plan()], bench)[-1].startswith(at_peak) == (flops == memory == 1)
 
 
 def test_axes_of_one_plan_have_a_column_for_all():

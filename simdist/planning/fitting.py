@@ -1,0 +1,49 @@
+"""Fitting: the efficiency of a cluster's devices, from the time that a step was measured to take on it."""
+
+from dataclasses import replace
+
+from simdist.cluster import Cluster
+from simdist.errors import ArgumentError, require_more
+from simdist.planning.search import planned
+from simdist.planning.workbench import Workbench
+from simdist.training.config import Config
+
+__all__ = ["fitted_efficiency"]
+
+_CLOSE = 1e-3
+_MOST_TRIALS = 20
+
+
+def fitted_efficiency(config: Config, cluster: Cluster, ranks: int, measured_s: float) -> float:
+    """The `flops_efficiency` of a device with which the predicted step takes the measured time, to a thousandth.
+
+    Everything else is as the cluster says; what its links and memory take longer than that is thus counted as
+    computing, so a step in which they wait little tells most.
+
+    Args:
+        config: of the measured run, for plans: with device "phantom".
+        cluster: its own flops_efficiency does not matter.
+        measured_s: seconds of a step, above 0.
+
+    Cost: some four predictions.
+
+    Raises:
+        ArgumentError: the step takes longer with devices that compute at their peak, or never so long; or as of `Job`.
+    """
+    require_more("measured_s", measured_s, 0)
+
+    def step_s(slower: float) -> float:
+        device = replace(cluster.device, flops_efficiency=1 / slower)
+        return planned(config, Workbench(cluster.with_(device=device), ranks)).step.seconds
+
+    x, y = 1.0, step_s(1.0)
+    if measured_s < y * (1 - _CLOSE):
+        raise ArgumentError(f"measured_s is {measured_s:g}; needs at least {y:.4g}, of devices at their peak")
+    slower = max(measured_s / y, 1.0)
+    for _ in range(_MOST_TRIALS):  # of secants: the time is nearly linear in how much slower devices are
+        found_s = step_s(slower)
+        if abs(found_s - measured_s) <= _CLOSE * measured_s:
+            return 1 / slower
+        onward = (measured_s - found_s) * (slower - x) / (found_s - y) if found_s != y else slower
+        x, y, slower = slower, found_s, slower + onward
+    raise ArgumentError(f"measured_s is {measured_s:g}; a step takes {y:.4g} with any flops_efficiency")
