@@ -17,6 +17,9 @@ from simdist.plots.file import check_format
 
 __all__ = ["add_arguments", "execute"]
 
+_PADDED = 1024
+"""Megatron-LM pads vocabularies to a multiple of 128 tp, and a node has up to eight devices."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The cluster, and the fixed settings of the run."""
@@ -45,6 +48,11 @@ def execute(args: argparse.Namespace) -> int:
         plans = search(given, bench, bar.update)
     shown = (plans.best or plans.too_large)[0]
     print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")
+    vocabulary = shown.config.vocabulary
+    if vocabulary % 2 and "tp" not in given and shown.config.model == "gpt":
+        padded = -(-vocabulary // _PADDED) * _PADDED
+        print(f"No tp of 2, 4, … divides a vocabulary of {vocabulary:,}, so none was tried: pad it, as with")
+        print(f"--vocabulary {padded}, to let tp be searched, too.\n")
     print("the fastest of these:" if plans.best else "the smallest of these:")
     print(*details(shown, bench, carried_out(shown.config, bench) if args.execute else None), "", sep="\n")
     print(command(args, given, shown.config))

@@ -36,6 +36,15 @@ def test_it_lists_the_best_of_each_mesh(capsys):
     assert seconds == sorted(seconds)
 
 
+def test_a_vocabulary_that_leaves_out_tensor_parallelism_is_told(capsys):
+    words = [*SMALL[:-1], "--top=3"]
+    _, out, _ = printed(capsys, *words, "--vocabulary=515")
+    assert "No tp of 2, 4, … divides a vocabulary of 515, so none was tried: pad it, as with\n--vocabulary 1024," in out
+    assert " 2s" not in out
+    for other in (["--vocabulary=1024"], ["--vocabulary=515", "--tp=1"]):
+        assert "No tp of" not in printed(capsys, *words, *other)[1]
+
+
 def test_what_is_given_is_in_every_line(capsys):
     _, out, _ = printed(capsys, *SMALL, "--pp=2", "--schedule=zb-h1", "--recompute=full")
     rows = [line for line in out.splitlines() if "zb-h1" in line and "--" not in line]
