@@ -524,6 +524,8 @@ def test_a_folder_that_cannot_be_is_told_once_in_a_line(text, tmp_path):
     ("words", "told"),
     [
         (["train", "--stpes", "5"], "train: unknown option '--stpes'; did you mean '--steps'?"),
+        (["train", "--gpus", "4"], "train: unknown option '--gpus'; did you mean '--ranks'?"),
+        (["train", "--seq-length=64"], "train: unknown option '--seq-length'; did you mean '--context'?"),
         (["train", "--step=5"], "train: unknown option '--step'; did you mean '--steps'?"),
         (["plot", "x.json", "--rnak", "3"], "plot: unknown option '--rnak'; did you mean '--ranks'?"),
         (["run", "--quick", "-n", "2", "x.py"], "run: unknown option '--quick'. There are: --help, --ranks, --survive"),

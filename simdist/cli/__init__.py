@@ -23,6 +23,7 @@ from simdist.errors import (
     ArgumentError,
     CheckpointError,
     DataError,
+    UnknownNameError,
     WorldUnavailable,
     own_line,
     require_known,
@@ -50,6 +51,14 @@ VERBS = {
     "doctor": Verb("check what works on this machine, and say how to fix what does not", "simdist.cli.doctor"),
     "plot": Verb("draw a recorded run, a collective, a schedule, a model's shards, or losses", "simdist.cli.plot"),
 }
+
+
+_ELSEWHERE = {
+    **dict.fromkeys(("--gpus", "--num-gpus", "--world-size", "--nproc", "--nproc-per-node"), "--ranks"),
+    **dict.fromkeys(("--seq", "--seq-len", "--seq-length", "--sequence-length", "--max-length"), "--context"),
+    **dict.fromkeys(("--hidden-size", "--d-model"), "--width"),
+}
+"""Options as other programs call them, which look like other options here."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -158,7 +167,10 @@ def _not_known(word: str, parser: argparse.ArgumentParser) -> ArgumentError:
     """The error for a word of the command line that the parser does not know."""
     if not word.startswith("--"):
         return ArgumentError(f"unexpected {word!r}\n{parser.format_usage().rstrip()}")
-    return unknown_name("option", word, set(re.findall(r"(?<!\S)--[a-z0-9-]+", parser.format_help())))
+    known = set(re.findall(r"(?<!\S)--[a-z0-9-]+", parser.format_help()))
+    if (other := _ELSEWHERE.get(word)) in known:
+        return UnknownNameError(f"unknown option {word!r}; did you mean {other!r}?")
+    return unknown_name("option", word, known)
 
 
 def _overview() -> argparse.ArgumentParser:

@@ -33,7 +33,11 @@ def find_cluster(source: Cluster | str) -> Cluster:
         return source
     if not isinstance(source, str):
         raise ArgumentError(f"cluster is {source!r}; needs a Cluster, or a name such as 'h100'")
-    return read_cluster(source) if source.endswith(".toml") else preset(source)
+    if source.endswith(".toml"):
+        return read_cluster(source)
+    if source.endswith((".json", ".yaml", ".yml")):
+        raise ArgumentError(f"cluster is {source!r}; a cluster's file is TOML, and its name ends in .toml")
+    return preset(source)
 
 
 def read_cluster(path: str | Path) -> Cluster:

@@ -75,6 +75,12 @@ def test_a_name_is_that_of_a_preset():
         find_cluster("h10")
 
 
+@pytest.mark.parametrize("name", ["ours.json", "ours.yaml", "ours.yml"])
+def test_a_cluster_file_of_another_format_is_told_which_it_needs(name):
+    with pytest.raises(ArgumentError, match=f"cluster is '{name}'; a cluster's file is TOML, and its name"):
+        find_cluster(name)
+
+
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
