@@ -41,7 +41,7 @@ def test_a_vocabulary_that_leaves_out_tensor_parallelism_is_told(capsys):
     _, out, _ = printed(capsys, *words, "--vocabulary=515")
     assert "No tp of 2, 4, … divides a vocabulary of 515, so none was tried: pad it, as with\n--vocabulary 1024," in out
     assert " 2s" not in out
-    for other in (["--vocabulary=1024"], ["--vocabulary=515", "--tp=1"]):
+    for other in (["--vocabulary=1024"], ["--vocabulary=515", "--tp=1"], ["--vocabulary=515", "--ranks=1"]):
         assert "No tp of" not in printed(capsys, *words, *other)[1]
 
 
