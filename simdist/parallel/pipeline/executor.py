@@ -125,6 +125,8 @@ class Executor:
         with self._comm.span(self._schedule.label(rank, action), micro_batch=action.parts[0].micro_batch):
             with nullcontext() if self._clockwork is None else unmetered():
                 for part in action.parts:
+                    if stash is not None:
+                        stash.use(part.micro_batch)
                     try:
                         self._perform(part, batch[part.micro_batch], stash)
                     except Exception as error:
@@ -138,8 +140,6 @@ class Executor:
         """An action, or one of two that run at once."""
         i, number = part.micro_batch, self._schedule.stage(self._comm.rank, part)
         key, stage = (part.chunk, i), self._stages[part.chunk]
-        if stash is not None:
-            stash.use(i)
         value, contexts = part.needs(number), self._contexts
         # The gradient of the stage's own loss, and what is pending, come from the context.
         x = None if value is None else self._values.pop(value, None)

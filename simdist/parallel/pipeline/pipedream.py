@@ -100,6 +100,7 @@ class PipeDream(Learner):
 
         Raises:
             ArgumentError: there are more or fewer micro-batches than the schedule has.
+            ArrayError: a layer gave a parameter another array; see `Parameters.check_views`.
         """
         stash = Stash(self._method, self._plan, learning_rate)
         batch = [

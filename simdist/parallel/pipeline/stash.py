@@ -65,4 +65,6 @@ class Stash:
         self._newest += 1
 
     def _bind(self, weights: Array) -> None:
-        self._method.model.parameters.bind(weights, self._gradient)
+        parameters = self._method.model.parameters
+        parameters.check_views()  # before new views hide that one was replaced
+        parameters.bind(weights, self._gradient)
