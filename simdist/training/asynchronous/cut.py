@@ -130,7 +130,7 @@ def load_cut(
             "done": [step],
             "optimizer_steps": [int(extra["method"]["optimizer.num_steps"])],
             "judged": [],
-            "tallies": [],
+            "tallies": [(step + 1, [state.loss, state.targets, state.seconds, 0, 0, 0.0, state.targets])],
             "logged_s": state.seconds,
         }
         done, optimizer_steps = list(map(int, told["done"])), list(map(int, told["optimizer_steps"]))

@@ -57,6 +57,7 @@ class _LineTally:
         loss, targets: their losses, summed over the bytes that they predicted, and how many bytes these are.
         last_s: how long the run had taken when the last one ended; off the record, when its gradient was ready.
         sent_bytes, steps, communication_s: of the steps whose cost is known.
+        untimed: how many of the bytes predicted are of a run with a common step, before it went on without one.
     """
 
     loss: float = 0.0
@@ -65,6 +66,7 @@ class _LineTally:
     sent_bytes: float = 0
     steps: float = 0
     communication_s: float = 0.0
+    untimed: float = 0
 
     def add(self, other: "_LineTally") -> None:
         """Add those of other steps, or of one."""
@@ -74,6 +76,7 @@ class _LineTally:
         self.sent_bytes += other.sent_bytes
         self.steps += other.steps
         self.communication_s += other.communication_s
+        self.untimed += other.untimed
 
 
 class Log:
@@ -147,7 +150,7 @@ class Log:
             validation_loss=validation_loss,
             learning_rate=self._config.rates()(mark - 1),
             gradient_norm=self._norm,
-            tokens_per_s=tally.targets / took_s if took_s > 0 else 0.0,
+            tokens_per_s=(tally.targets - tally.untimed) / took_s if took_s > 0 else 0.0,
             communication_share=min(1.0, max(0.0, busy_s / took_s)) if took_s > 0 else 0.0,
             sent_bytes=round(tally.sent_bytes / tally.steps) if tally.steps else 0,
             seconds=now_s,

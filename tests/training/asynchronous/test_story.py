@@ -122,7 +122,7 @@ def test_lines_go_on_from_what_is_known_of_the_steps_before():
     assert line.train_loss == pytest.approx((6.0 + 2.0 + 1.0 + 4.0 + 3.0) / 5)
     assert line.seconds == 8.0 and line.tokens_per_s == pytest.approx(5 * 3 / 6)
     assert line.sent_bytes == round((100 + 2 * (30 + 40)) / 5)
-    assert log.tallies() == [(1, [24.0, 6, 2.0, 20, 2, 0.2]), (2, [24.0, 6, 4.0, 40, 2, 0.2])]
+    assert log.tallies() == [(1, [24.0, 6, 2.0, 20, 2, 0.2, 0]), (2, [24.0, 6, 4.0, 40, 2, 0.2, 0])]
 
 
 def test_a_loss_counts_for_the_windows_that_it_is_of():
