@@ -126,6 +126,7 @@ class _PassiveRank:
         theirs, num_left = np.empty_like(x), 0
         while num_left < self._num_active:
             status = self._comm.recv(theirs)
+            self._comm.fence()  # the other stream may still have to write the weights before this instant
             with self._lock:
                 self._halting |= bool(status.tag & _HALT)
             if status.tag & _LEAVE:

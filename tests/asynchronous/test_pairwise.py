@@ -8,6 +8,7 @@ from simdist.asynchronous.consensus import Snapshots, recorded
 from simdist.asynchronous.graphs import Graph, bipartite, complete, ring
 from simdist.asynchronous.pairwise import ad_psgd
 from simdist.asynchronous.worker import Worker
+from simdist.cluster import preset
 from simdist.errors import ArgumentError
 
 
@@ -109,6 +110,46 @@ def test_it_is_the_same_every_time():
     first, second = run(), run()
     assert [x.tolist() for x, _, _ in first.results] == [x.tolist() for x, _, _ in second.results]
     assert first.trace.spans == second.trace.spans
+
+
+def replayed(trace, p, rate):
+    """The weights of all ranks, by one process that does what the record says, in the order of its times."""
+    problem, found = LeastSquares(p), []
+    x, g = [problem.start(rank) for rank in range(p)], [np.zeros(DIM)] * p
+    steps, asking = [0] * p, {}
+    for s in trace:
+        if s.name == "recv" and s.stream == "averaging" and s.bytes:
+            asking.setdefault(s.rank, []).append(s.peer)
+        elif s.name in ("pairwise step", "update", "update (mix)"):  # a step begins with a copy of the weights
+            found.append((s.start_s, s.name != "update", s.name, s.rank))
+    for _, _, name, rank in sorted(found):
+        if name == "pairwise step":
+            g[rank] = problem.of(rank)(x[rank], steps[rank])[1].copy()
+            steps[rank] += 1
+        elif name == "update":
+            x[rank] = x[rank] - rate * g[rank]
+        else:
+            other = asking[rank].pop(0)
+            x[rank] = x[other] = (x[rank] + x[other]) / 2
+    return x
+
+
+@pytest.mark.parametrize("eager_bytes", [0, 1 << 20])
+@pytest.mark.parametrize("p", [2, 3, 5, 6])
+def test_weights_are_averaged_and_descend_in_the_order_of_the_record(p, eager_bytes):
+    """Also where a message ends later than it is known to: then the stream that averages comes back too early."""
+
+    def program(comm, seed):
+        problem = LeastSquares(comm.size)
+        x = problem.start(comm.rank)
+        times = Exponential(1e-5, seed)
+        ad_psgd(Worker(comm, x, problem.of(comm.rank), 0.1, compute_time=times), bipartite(comm.size), 12, seed)
+        return x
+
+    cluster = preset("this-machine").with_(eager_bytes=eager_bytes)
+    for seed in range(10):
+        run = sd.run(program, p, args=(seed,), cluster=cluster)
+        np.testing.assert_allclose(run.results, replayed(run.trace, p, 0.1), rtol=1e-12, atol=1e-14)
 
 
 def test_a_slow_rank_holds_up_nobody():
