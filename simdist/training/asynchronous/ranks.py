@@ -10,6 +10,7 @@ from simdist.training.asynchronous.pace import Pace
 from simdist.training.asynchronous.role import Role
 from simdist.training.asynchronous.served import Served
 from simdist.training.config import Config
+from simdist.words import counted
 
 __all__ = ["check_ranks", "first_worker", "role"]
 
@@ -23,7 +24,7 @@ def check_ranks(config: Config, ranks: int) -> None:
     """Raise ArgumentError if a config cannot run on this many ranks."""
     first = first_worker(config)
     if ranks <= first:
-        raise ArgumentError(f"servers is {first} on {ranks} ranks; needs at least one rank more, to work")
+        raise ArgumentError(f"servers is {first} on {counted(ranks, 'rank')}; needs at least one rank more, to work")
     for rank in slowed(config):
         if not first <= rank < ranks:
             raise ArgumentError(f"slow names rank {rank}; those that work are ranks {first} to {ranks - 1}")

@@ -242,7 +242,7 @@ def test_gradients_are_clipped_by_each_worker(text):
     ("settings", "p", "message"),
     [
         ({"method": "ssp", "servers": 4}, 4, "servers is 4 on 4 ranks"),
-        ({"method": "bsp"}, 1, "servers is 1 on 1 ranks"),
+        ({"method": "bsp"}, 1, "servers is 1 on 1 rank;"),
         ({"method": "bsp", "slow": "0:2"}, 3, "slow names rank 0; those that work are ranks 1 to 2"),
         ({"method": "local-sgd", "slow": "1:2,3:2"}, 3, "slow names rank 3"),
         ({"method": "local-sgd", "slow": "1:2,1:4"}, 3, "which names rank 1 twice"),
