@@ -223,7 +223,7 @@ def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: 
 
     Without recomputation the peak is at the end of forward. Recomputed arrays add to what is still kept when
     backward reaches the last block, or the last of those before it that are of another kind; the layers after it are
-    free by then, but the loss keeps its probabilities until backward returns:
+    free by then, and the loss:
 
         full          the inputs of the blocks up to this one, and all that it keeps without recomputation
         selective     the blocks up to this one's attention, and the scores; or the end of forward, if the rest of that
@@ -233,7 +233,7 @@ def peak_activation_bytes(shape: Shape, sequences: int, itemsize: int = 2, cut: 
     peak = held = activation_bytes(shape, b, e, cut)
     if shape.recompute == "none" or not shape.layers:
         return peak
-    held -= _total(kept for kept in _around(shape, b, e, cut) if kept.layer in ("norm", "logits"))
+    held -= _total(kept for kept in _around(shape, b, e, cut) if kept.layer in ("norm", "logits", "loss"))
     for kind, count in reversed(shape.kinds()):
         block = _block(kind, b, e, shape.recompute, cut)
         peak = max(peak, held + _recomputed(kind, block, b, e, cut))

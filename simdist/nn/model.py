@@ -84,7 +84,7 @@ class Model:
         with self._overflow():
             logits, context = self.layers.forward(inputs, noise, observer)
             total, of_loss = self.loss.forward(logits, targets)
-        return self.loss.total(total), (context, of_loss)
+        return self.loss.total(total), [context, of_loss]
 
     def logits(self, tokens: Array, observer: Observer | None = None) -> Array:
         """The logits of the next token, shape (n, classes), after each row of tokens, shape (n, length), uint8."""
@@ -95,22 +95,19 @@ class Model:
 
     def backward(self, context: Any, scale: float, observer: Observer | None = None) -> None:
         """Add the derivatives of scale * the summed loss, auxiliary losses included, to the parameters' gradients."""
-        layers, of_loss = context
         with self._overflow(), auxiliary.scaled(scale):
-            self.layers.backward(layers, self._loss_backward(of_loss, scale), observer)
+            self.layers.backward(context[0], self._loss_backward(context.pop(), scale), observer)
 
     def backward_input(self, context: Any, scale: float, observer: Observer | None = None) -> Any:
         """The half of `backward` that goes from the loss to the first layer; returns what is pending."""
-        layers, of_loss = context
         with self._overflow(), auxiliary.scaled(scale):
-            _, pending = self.layers.backward_input(layers, self._loss_backward(of_loss, scale), observer)
+            _, pending = self.layers.backward_input(context[0], self._loss_backward(context.pop(), scale), observer)
         return pending
 
     def backward_weight(self, context: Any, pending: Any, observer: Observer | None = None) -> None:
         """The other half: add to the parameters' gradients."""
-        layers, _ = context
         with self._overflow():
-            self.layers.backward_weight(layers, pending, observer)
+            self.layers.backward_weight(context[0], pending, observer)
 
     def _overflow(self) -> AbstractContextManager[object]:
         """A context in which 16-bit numbers may overflow: see `simdist.arrays.working.overflow`."""

@@ -16,7 +16,7 @@ from simdist.nn.memory import activation_bytes, activations, peak_activation_byt
 
 SHAPES = {
     "small": {"layers": 2, "width": 12, "heads": 3, "context": 7, "vocabulary": 11},
-    "many scores": {"layers": 3, "width": 8, "heads": 4, "context": 96},
+    "many scores": {"layers": 3, "width": 8, "heads": 4, "context": 96, "vocabulary": 32},
     "wide": {"layers": 3, "width": 64, "heads": 2, "context": 5},
     "many words": {"layers": 1, "width": 8, "heads": 2, "context": 6, "vocabulary": 250},
     "llama": {"layers": 2, "width": 12, "heads": 3, "context": 7, "vocabulary": 11, "block": "llama", "kv_heads": 1},

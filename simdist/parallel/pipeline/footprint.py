@@ -33,7 +33,6 @@ class Footprint(NamedTuple):
             together.
         loose: letter of an action -> of its input, which stays until its end, the bytes that no layer keeps.
         text_bytes: of the batch's text that this stage reads: part of one array, which lives as long as the batch.
-        loss_bytes: of what the loss, if the stage has it, keeps until backward is through all layers.
         scratch_bytes: the most that collectives within its layers take, beside what they work on.
         seconds: letter of an action -> how long it takes; empty without a clock.
     """
@@ -44,7 +43,6 @@ class Footprint(NamedTuple):
     working: Mapping[str, float]
     loose: Mapping[str, float]
     text_bytes: int = 0
-    loss_bytes: int = 0
     scratch_bytes: int = 0
     seconds: Mapping[str, float] = MappingProxyType({})
 
@@ -84,7 +82,7 @@ def footprints(
             stays = min(seen.levels["W"].after, text.nbytes) if s in (0, last) else 0
             own = {letter: Level(during - stays, after - stays) for letter, (during, after) in seen.levels.items()}
             working = {letter: most - stays for letter, most in seen.working.items()}
-            sizes = round(stays), seen.loss_bytes, seen.scratch_bytes
+            sizes = round(stays), seen.scratch_bytes
             seconds = seen.seconds if clock else {}
             found.append(Footprint(input_bytes, own, seen.passing, working, seen.loose, *sizes, seconds))
     return found
@@ -95,7 +93,7 @@ class _Watch:
 
     Attributes:
         levels, working: as of `Footprint`, but all include the text.
-        passing, loose, seconds, loss_bytes, scratch_bytes: as of `Footprint`.
+        passing, loose, seconds, scratch_bytes: as of `Footprint`.
         output: the shape of the stage's output.
     """
 
@@ -113,11 +111,7 @@ class _Watch:
         self._kept: list[Any] = []  # the context between two actions
         with recorded(self._ledger):
             self._watch("F", lambda: self._forward(shape))
-            of_loss = self._kept[-1][1:]
             self._watch("B", self._backward)
-            with_loss = self._ledger.now.of("activations")
-            del of_loss
-            self.loss_bytes = with_loss - self._ledger.now.of("activations")
             self._watch("F", lambda: self._forward(shape))
             self._watch("I", self._backward_input)
             self._watch("W", self._backward_weight)
@@ -171,17 +165,16 @@ def joined(layers: Sequence[Footprint]) -> Footprint:
     """The footprint of a stage from those of its layers: memory and times add up.
 
     When backward reaches a layer, the layers before it keep all since forward; those after it keep nothing, or what
-    W needs. What the loss keeps stays until the end of backward. While a layer works, so does what of the stage's
-    input none keeps, unless it is this layer's own.
+    W needs. While a layer works, so does what of the stage's input none keeps, unless it is this layer's own.
     """
     f, i = ([layer.levels[letter].after for layer in layers] for letter in "FI")
-    of_loss, others = [layer.loss_bytes for layer in layers], len(layers) - 1
+    others = len(layers) - 1
     after = {"F": sum(f), "B": 0.0, "I": sum(i), "W": 0.0}
     beside = {letter: [*[layers[-1].loose[letter]] * others, 0.0] for letter in "BIW"}
     beside["F"] = [0.0, *[layers[0].loose["F"]] * others]
     f_before, i_before = ([0.0, *accumulate(kept)][:-1] for kept in (f, i))  # of the layers before the k-th
-    i_after, loss_after = ([0.0, *accumulate(reversed(kept[1:]))][::-1] for kept in (i, of_loss))
-    kept = {"F": f_before, "B": _sums(f_before, loss_after), "I": _sums(f_before, i_after, loss_after), "W": i_before}
+    i_after = [0.0, *accumulate(reversed(i[1:]))][::-1]
+    kept = {"F": f_before, "B": f_before, "I": _sums(f_before, i_after), "W": i_before}
     during, passing, working, seconds = {}, {}, {}, {}
     for letter in "FBIW":
         during[letter] = max(_sums(kept[letter], [layer.levels[letter].during for layer in layers]))
@@ -190,7 +183,7 @@ def joined(layers: Sequence[Footprint]) -> Footprint:
         seconds[letter] = sum(layer.seconds.get(letter, 0.0) for layer in layers)
     levels = {letter: Level(during[letter], after[letter]) for letter in after}
     loose = {letter: layers[0 if letter == "F" else -1].loose[letter] for letter in "FBIW"}
-    sizes = sum(layer.text_bytes for layer in layers), sum(of_loss), max(layer.scratch_bytes for layer in layers)
+    sizes = sum(layer.text_bytes for layer in layers), max(layer.scratch_bytes for layer in layers)
     return Footprint(layers[0].input_bytes, levels, passing, working, loose, *sizes, seconds)
 
 

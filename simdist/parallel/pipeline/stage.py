@@ -63,24 +63,22 @@ class Stage:
         with overflow(self.dtype):
             y, context = self.layers.forward(micro_batch.inputs if self.first else x, micro_batch.noise)
             if self.loss is None:
-                return y, 0.0, (context, None)
+                return y, 0.0, [context, None]
             if micro_batch.targets is None:
-                return self.loss.last(y, micro_batch.last), 0.0, (context, None)
+                return self.loss.last(y, micro_batch.last), 0.0, [context, None]
             total, of_loss = self.loss.forward(y, micro_batch.targets)
-        return None, self.loss.total(total), (context, of_loss)
+        return None, self.loss.total(total), [context, of_loss]
 
     def backward(self, context: Any, dy: Array | None, micro_batch: MicroBatch) -> Array:
         """The derivatives with respect to the input; adds those of the weights to their gradients."""
-        layers, of_loss = context
         with overflow(self.dtype), auxiliary.scaled(micro_batch.scale):
-            return self.layers.backward(layers, self._loss_backward(of_loss, dy, micro_batch))
+            return self.layers.backward(context[0], self._loss_backward(context.pop(), dy, micro_batch))
 
     def backward_input(self, context: Any, dy: Array | None, micro_batch: MicroBatch) -> tuple[Array, Any]:
         """The derivatives with respect to the input, and the context for `backward_weight`."""
-        layers, of_loss = context
         with overflow(self.dtype), auxiliary.scaled(micro_batch.scale):
-            dx, pending = self.layers.backward_input(layers, self._loss_backward(of_loss, dy, micro_batch))
-        return dx, (layers, pending)
+            dx, pending = self.layers.backward_input(context[0], self._loss_backward(context.pop(), dy, micro_batch))
+        return dx, (*context, pending)
 
     def backward_weight(self, pending: Any) -> None:
         """Add the derivatives with respect to the weights to their gradients."""
