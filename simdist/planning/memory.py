@@ -1,6 +1,8 @@
 """Memory: the peak memory of each pipeline rank in a step, by category of the ledger."""
 
 from collections.abc import Iterator
+from itertools import accumulate
+from operator import add
 from typing import NamedTuple
 
 from simdist.parallel.pipeline import Peaks, joined, peaks
@@ -30,9 +32,15 @@ def memory(job: Job) -> list[RankMemory]:
     """The peak bytes on each pipeline rank: see `kept` for what each stage of ZeRO divides.
 
     Gradients count as if all existed at once with all activations. Communication counts ZeRO's buffers for units, and
-    the scratch of collectives: of the largest exchange within layers and, if it overlaps with them, the largest
-    reduction, as if both were under way at once; or of the largest collective after the passes, if that is more.
-    Pipelines and method dp reduce after the passes, when of the activations only the text is left.
+    the scratch of collectives beside the most that passes hold while it may be under way:
+
+        within a layer           that layer
+        a gather of weights      the passes: with ZeRO stage 3, else after them
+        a reduction              backward through the layers before those whose gradients it reduces; with ZeRO stage 2
+                                 also the next micro-batch, if there is one; in pipelines and by method dp after them
+        after the passes         the text
+
+    An execution may hold less: a virtual rank's second stream gets its turn only when the first waits.
     """
     return [_on_rank(job, rank, passes) for rank, passes in enumerate(_passes(job))]
 
@@ -53,12 +61,10 @@ def _on_rank(job: Job, rank: int, passes: Peaks) -> RankMemory:
     pieces = job.pieces(part) if zero else []
     whole = sum(piece.room for piece in pieces) if zero else part.size
     exact = kept_of(job.recipe, zero, whole, job.own(part), Slots.shared(pieces).size)
-    within, reducing, after = _scratch(job, rank)
-    if job.pipelined or job.config.method == "dp":
-        reducing, after = 0.0, max(reducing, after)
-    most = max(within + reducing, after)
+    times = _times(job, rank, passes)
+    most = max(time.within + time.beside for time in times)
     if job.bench.cluster.one_memory:  # what ranks once took in it stays for the next step
-        reducing = after = most
+        times = [time._replace(beside=most) for time in times]
     peaks = {
         "parameters": exact.parameters,
         "gradients": exact.gradients,
@@ -67,8 +73,44 @@ def _on_rank(job: Job, rank: int, passes: Peaks) -> RankMemory:
         "communication": exact.communication + most,
         "buffers": passes.buffers,
     }
-    text_bytes = job.config.micro_batches * sum(job.anatomy.layers[layer].text_bytes for layer in part.layers)
-    return RankMemory(peaks, exact.total + max(passes.num_bytes + reducing, text_bytes + after))
+    return RankMemory(peaks, exact.total + max(time.held + time.beside for time in times))
+
+
+class _Time(NamedTuple):
+    """A part of a step.
+
+    Attributes:
+        held: the most bytes that the passes hold in it, what collectives within layers take included.
+        within: the most that these take.
+        beside: the most that other collectives take that may be under way.
+    """
+
+    held: float
+    within: float
+    beside: float
+
+
+def _times(job: Job, rank: int, passes: Peaks) -> list[_Time]:
+    part, zero, count = job.parts[rank], job.zero_stage, job.config.micro_batches
+    layers = [job.anatomy.layers[layer] for layer in part.layers]
+    text_bytes = count * sum(layer.text_bytes for layer in layers)
+    gathering, reducing = _scratch(job, part)
+    after = max([gathering, *reducing, *(job.bench.scratch_bytes(*call) for call in _sums(job, rank))])
+    # With stage 3 the next micro-batch begins with a gather, which waits for all reductions.
+    during = max([0.0, *([gathering] if zero == 3 else reducing if zero == 2 and count > 1 else [])])
+    times = [
+        _Time(passes.num_bytes, max(layer.scratch_bytes for layer in layers), during),
+        _Time(text_bytes, 0.0, after),
+    ]
+    if job.pipelined or job.config.method == "dp":
+        return times
+    with_weights = [k for k, weights in enumerate(job.anatomy.weights) if weights]
+    kept = [0.0, *accumulate(layer.levels["F"].after for layer in layers)]
+    for piece, scratch in zip(job.pieces(part), reducing, strict=True):
+        if before := layers[: with_weights[piece.first]]:
+            held = text_bytes + max(map(add, kept, (layer.working["B"] for layer in before)))
+            times.append(_Time(held, max(layer.scratch_bytes for layer in before), scratch))
+    return times
 
 
 def _passes(job: Job) -> list[Peaks]:
@@ -86,29 +128,20 @@ def _passes(job: Job) -> list[Peaks]:
     return [Peaks(during + text_bytes, passing, working + text_bytes)]
 
 
-def _scratch(job: Job, rank: int) -> tuple[float, float, float]:
-    """The most that collectives take beside what they work on: those within layers, those of ranks of dp, and those
-    after the passes.
-    """
-    part = job.parts[rank]
-    return (
-        max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers),
-        max((job.bench.scratch_bytes(*call) for call in _reductions(job, part)), default=0.0),
-        max((job.bench.scratch_bytes(*call) for call in _sums(job, rank)), default=0.0),
-    )
-
-
-def _reductions(job: Job, part: Part) -> Iterator[tuple[Group, str, int]]:
-    """The collectives of ranks of dp, which may overlap with the passes: among whom, which, and on how many bytes."""
-    holders = len(job.holders.ranks)
-    for num_bytes in {*job.reduced_bytes(part)}:
-        yield job.holders, "reduce_scatter", num_bytes
-        yield job.holders, "all_gather", num_bytes
-        yield job.copies, "all_reduce", num_bytes // holders
+def _scratch(job: Job, part: Part) -> tuple[float, list[float]]:
+    """The most that collectives of ranks of dp take: one that gathers weights, and each that reduces gradients."""
+    taken, sizes, holders = job.bench.scratch_bytes, job.reduced_bytes(part), len(job.holders.ranks)
+    reducing = [
+        max(taken(job.holders, "reduce_scatter", size), taken(job.copies, "all_reduce", size // holders))
+        for size in sizes
+    ]
+    return max((taken(job.holders, "all_gather", size) for size in sizes), default=0.0), reducing
 
 
 def _sums(job: Job, rank: int) -> Iterator[tuple[Group, str, int]]:
-    """Likewise those after the passes: of gradients of weights that ranks of other axes have, too."""
+    """The collectives after the passes that sum gradients of weights that ranks of other axes have, too: among whom,
+    which, and on how many bytes.
+    """
     held = [(group, num_bytes) for ranks, group, num_bytes in job.held_twice if rank in ranks]
     for group, num_bytes in [*job.summed(job.parts[rank]), *held]:
         yield group, "all_reduce", num_bytes

@@ -54,3 +54,13 @@ def test_long_messages_stay_until_they_are_asked_for(schedule, pp, micro_batches
 def test_chunks_wait_for_each_other_on_one_rank(schedule, chunks):
     check(SHORT | {"schedule": schedule, "pp": 1, "chunks": chunks, "micro_batches": 4}, 0.01)
     check(SHORT | {"schedule": schedule, "pp": 2, "chunks": chunks, "micro_batches": 4, "recompute": "full"}, 0.01)
+
+
+@pytest.mark.parametrize(
+    "way", [{"bucket_bytes": 1}, {"zero": 1}, {"zero": 2}, {"zero": 3, "micro_batches": 2}], ids=str
+)
+def test_a_reduction_begins_when_backward_is_through_its_layers(way):
+    """That of a large table, which the last layer shares with the first, when no activations are left."""
+    size = {"layers": 3, "width": 256, "context_bytes": 128, "vocabulary": 32768, "global_batch_size": 16}
+    config, bench = Config(**SIZE | size | way), Workbench(H100, 8)
+    assert 1 <= memory(Job(config, bench))[0].num_bytes / execute(config, bench).num_bytes[0] < 1.01
