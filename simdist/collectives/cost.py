@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from simdist.arrays import Partition, partition
 from simdist.cluster import Cluster, Link, find_cluster
+from simdist.comm.placement import Placement
 from simdist.errors import ArgumentError, as_declared, require_least
 
-__all__ = ["Case", "Cost", "Formula", "Links", "chunk_each_step", "links_of", "repeated"]
+__all__ = ["Case", "Cost", "Formula", "Links", "case_of", "chunk_each_step", "links_of", "repeated"]
 
 
 class Cost(NamedTuple):
@@ -65,6 +66,11 @@ class Links(NamedTuple):
     inside: Link
     cards: float = inf
     eager_bytes: float = 0
+
+
+def case_of(nodes: Placement, num_bytes: int, one_memory: bool) -> "Case":
+    """A collective on an array of this size of ranks that are on these nodes."""
+    return Case(len(nodes), num_bytes, 0, 0, 1, nodes.most, one_memory, nodes.first_lacks, nodes.num_nodes)
 
 
 def links_of(cluster: Cluster, several_nodes: bool, at_once: int = 1) -> Links:
@@ -167,8 +173,8 @@ class Case:
         ranks_per_node: how many ranks share a node; 0 for all of them.
         one_memory: whether the ranks of a node share one memory. If not, what they read and write in a peer's memory
             crosses the link.
-        first_lacks: how many ranks fewer than a full node the first node has. If nodes are unequal all the same, the
-            last has fewer.
+        first_lacks: how many ranks fewer than a full node the first node has.
+        num_nodes: how many nodes there are; 0 for as few as hold the ranks, where only the last may lack some, too.
     """
 
     ranks: int
@@ -179,9 +185,10 @@ class Case:
     ranks_per_node: int = 0
     one_memory: bool = True
     first_lacks: int = 0
+    num_nodes: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "num_bytes", "rank", "root", "itemsize", "ranks_per_node", "first_lacks"):
+        for name in ("ranks", "num_bytes", "rank", "root", "itemsize", "ranks_per_node", "first_lacks", "num_nodes"):
             value = getattr(self, name)
             if type(value) is not int:  # 1e8, as people write it
                 is_number = isinstance(value, Real)
@@ -196,6 +203,9 @@ class Case:
             raise ArgumentError(f"{self.num_bytes} bytes are no whole number of items of {self.itemsize} bytes")
         require_least("ranks_per_node", self.ranks_per_node, 0)
         require_least("first_lacks", self.first_lacks, 0)
+        fewest = -(-(self.ranks + self.first_lacks) // self.per_node)
+        object.__setattr__(self, "num_nodes", self.num_nodes or fewest)
+        require_least("num_nodes", self.num_nodes, fewest)
 
     @property
     def per_node(self) -> int:
@@ -210,12 +220,7 @@ class Case:
     @property
     def equal_nodes(self) -> bool:
         """Whether every node has the same number of ranks."""
-        return not self.first_lacks and self.ranks % self.per_node == 0
-
-    @property
-    def num_nodes(self) -> int:
-        """How many nodes there are."""
-        return -(-(self.ranks + self.first_lacks) // self.per_node)
+        return self.ranks == self.num_nodes * self.per_node
 
     @property
     def num_items(self) -> int:

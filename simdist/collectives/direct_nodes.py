@@ -50,8 +50,8 @@ def _levels(case: Case) -> tuple[Case, Case]:
     k = case.ranks_per_node
     (node, place), (home, root) = divmod(case.rank, k), divmod(case.root, k)
     ranks = min(k, case.ranks - node * k)
-    inside = replace(case, ranks=ranks, rank=place, root=root if node == home else 0, ranks_per_node=0)
-    leaders = Case(-(-case.ranks // k), case.num_bytes, node, home, case.itemsize)
+    inside = replace(case, ranks=ranks, rank=place, root=root if node == home else 0, ranks_per_node=0, num_nodes=0)
+    leaders = Case(case.num_nodes, case.num_bytes, node, home, case.itemsize)
     return inside, leaders
 
 

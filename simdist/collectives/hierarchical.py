@@ -52,7 +52,7 @@ class Leaders(NamedTuple):
         node, place = divmod(case.rank, per_node)
         ranks = min(per_node, case.ranks - node * per_node)
         own = Case(ranks, case.num_bytes, place, itemsize=case.itemsize)
-        between = _between(case, per_node, node)
+        between = _between(case, node)
         phases = [find(each, name).cost(own, **inside) for each, name in self._asdict().items() if each != "all_reduce"]
         if place == 0:
             phases.append(find("all_reduce", self.all_reduce).cost(between))
@@ -65,13 +65,13 @@ class Leaders(NamedTuple):
         """The sum of the three published times."""
         inside = Case(per_node, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
         first, last = find("reduce", self.reduce).formula(inside), find("broadcast", self.broadcast).formula(inside)
-        between = find("all_reduce", self.all_reduce).formula(_between(case, per_node))
+        between = find("all_reduce", self.all_reduce).formula(_between(case))
         return over_nodes(case, in_turn(first, last), between, senders=1)
 
 
-def _between(case: Case, per_node: int, node: int = 0) -> Case:
+def _between(case: Case, node: int = 0) -> Case:
     """The case of the leaders, one on each node."""
-    return Case(-(-case.ranks // per_node), case.num_bytes, node, itemsize=case.itemsize, ranks_per_node=1)
+    return Case(case.num_nodes, case.num_bytes, node, itemsize=case.itemsize, ranks_per_node=1)
 
 
 def _plan(equal: bool, leaders: bool | None, inner: dict[str, str]) -> Phases | Leaders:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from simdist.arrays import Array
 from simdist.cluster import Cluster
-from simdist.collectives.cost import Case, Cost, Formula, Links, links_of
+from simdist.collectives.cost import Case, Cost, Formula, Links, case_of, links_of
 from simdist.collectives.names import OTHER_NAMES
 from simdist.comm.placement import Placement
 from simdist.errors import require_known, require_takes, unknown_name
@@ -256,7 +256,7 @@ def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = Fal
                 return Choice(without[0], known[name] if name and num_bytes >= least else without[0])
     in_memory = cluster.one_memory and nodes.most <= _MOST_IN_ONE_MEMORY and not by_messages
     links = links_of(cluster, nodes.num_nodes > 1)
-    name = _fastest(operation, ranks, num_bytes, nodes.most, nodes.first_lacks, links, in_memory)
+    name = _fastest(operation, case_of(nodes, num_bytes, cluster.one_memory), links, in_memory)
     return Choice(known[name], known[name])
 
 
@@ -275,9 +275,6 @@ _MOST_IN_ONE_MEMORY = 256
 
 
 @lru_cache(maxsize=4096)
-def _fastest(
-    operation: str, ranks: int, num_bytes: int, ranks_per_node: int, first_lacks: int, links: Links, in_memory: bool
-) -> str:
-    case = Case(ranks, num_bytes, ranks_per_node=ranks_per_node, first_lacks=first_lacks)
+def _fastest(operation: str, case: Case, links: Links, in_memory: bool) -> str:
     candidates = [a for a in _ALGORITHMS[operation].values() if a.by_messages or in_memory]
     return min(candidates, key=lambda known: known.formula(case).over_links(links)).name

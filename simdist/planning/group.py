@@ -8,7 +8,7 @@ from itertools import product
 
 from simdist.cluster import Cluster, Link
 from simdist.collectives import Case
-from simdist.collectives.cost import links_of
+from simdist.collectives.cost import case_of, links_of
 from simdist.collectives.registry import choose
 from simdist.comm.placement import Placement
 
@@ -76,9 +76,7 @@ class Group:
 
     def case(self, num_bytes: int) -> Case:
         """A collective of theirs on an array of this size."""
-        nodes, one_memory = self.nodes, self.cluster.one_memory
-        per_node = nodes.most if nodes.num_nodes > 1 else 0
-        return Case(len(nodes), num_bytes, 0, 0, 1, per_node, one_memory, nodes.first_lacks)
+        return case_of(self.nodes, num_bytes, self.cluster.one_memory)
 
     def seconds(self, operation: str, num_bytes: int) -> float:
         """The time of a collective, by the formula of the algorithm that `auto` chooses.

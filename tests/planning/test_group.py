@@ -51,6 +51,29 @@ def test_its_collectives_take_as_long_as_executed_ones(operation, call, stride, 
     assert predicted_s == pytest.approx(took_s, rel=rel)
 
 
+@pytest.mark.parametrize(
+    ("operation", "num_bytes", "call"),
+    [
+        ("reduce_scatter", 1 << 24, lambda comm: collectives.reduce_scatter(phantom(1 << 24, np.uint8), comm)),
+        ("all_gather", 1 << 24, lambda comm: collectives.all_gather(phantom(1 << 21, np.uint8), comm)),
+        ("all_to_all", 1 << 18, lambda comm: collectives.all_to_all(phantom((8, 1 << 15), np.uint8), comm)),
+    ],
+)
+def test_nodes_are_counted_where_fewer_could_hold_the_ranks(operation, num_bytes, call):
+    """Two, one, one, two, one, one: for four full nodes, formulas promised half of the time, and auto believed them."""
+    cluster = preset("h100")
+
+    def program(comm):
+        group = comm.split(comm.rank % 6)
+        comm.barrier()
+        start_s = comm.clock()
+        call(group)
+        return comm.clock() - start_s if comm.rank % 6 == 0 else 0.0
+
+    took_s = max(sd.run(program, 48, cluster=cluster).results)
+    assert Group(cluster, tuple(range(0, 48, 6))).seconds(operation, num_bytes) == pytest.approx(took_s, rel=0.15)
+
+
 def test_the_slowest_of_many_groups():
     """Of pairs on nodes of three devices every other one is in one node; of eights on nodes of six the second has four
     ranks on each of two, and so takes less than the first."""
