@@ -160,14 +160,12 @@ class _Search:
 
     def smallest(self) -> Plan:
         """The plan of the way that needs the least memory, if none fits."""
-        least: tuple[Job, int, RankMemory] | None = None
-        for job in sorted(self._unfit, key=least_bytes):
-            if least and least_bytes(job) >= least[2].num_bytes:
+        first, *others = sorted(self._unfit, key=least_bytes)
+        least = first, *_fullest(first)
+        for job in others:
+            if least_bytes(job) >= least[-1].num_bytes:
                 break
-            found = job, *_fullest(job)
-            if least is None or found[2].num_bytes < least[2].num_bytes:
-                least = found
-        assert least
+            least = min(least, (job, *_fullest(job)), key=lambda known: known[-1].num_bytes)
         return _plan(*least)
 
     def _next(self, number: int, job: Job, more: Sequence[Config]) -> None:
