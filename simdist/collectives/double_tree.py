@@ -6,9 +6,7 @@
 In a single binary tree half of the ranks are leaves, which only send or only receive. `two_trees` builds two, such that
 a leaf of one is an inner node of the other; so all ranks send and receive in nearly every step.
 
-On several nodes the formula is a rough one: as many levels stay inside nodes as a tree of one node has, all other steps
-take the link between nodes, and no two ranks share a card. For short arrays it is up to about twice too long: where
-messages do not wait for their receivers, a level takes one step instead of two.
+On several nodes the formula is a rough one: each step takes the link between nodes, and no two ranks share a card.
 
 Source: Sanders, Speck, Träff 2009, Parallel Computing 35(12), 581-594.
 """
@@ -17,8 +15,7 @@ from collections.abc import Sequence
 
 from simdist.arrays import Array, Partition, Reduction, partition
 from simdist.collectives.buffers import scratch
-from simdist.collectives.cost import Case, Cost, Formula, repeated
-from simdist.collectives.phases import over_nodes
+from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
 from simdist.collectives.segments import SEGMENT_BYTES, piece, segments
 from simdist.collectives.two_trees import Edge, two_trees
@@ -45,11 +42,8 @@ def _cost(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Cost:
 def _formula(case: Case, segment_bytes: int = SEGMENT_BYTES) -> Formula:
     p, n = case.ranks, case.num_bytes
     _, s = _cut(case.num_items, case.itemsize, segment_bytes)
-    if p == 1:
-        return Formula(0, 0)
-    each = Formula(2, n / s, n / (2 * s))  # a step up and the same down: fill the tree, then one segment in two
-    levels, inside = (p - 1).bit_length(), (case.per_node - 1).bit_length()
-    return over_nodes(case, repeated(2 * inside, each), repeated(2 * (levels - inside + s - 1), each), senders=1)
+    steps = 2 * (p - 1).bit_length() + 2 * (s - 1) if p > 1 else 0  # each way: fill the tree, then one segment in two
+    return Formula(2 * steps, 2 * steps * n / (2 * s), steps * n / (2 * s))
 
 
 @algorithm("all_reduce", "double_tree", cost=_cost, formula=_formula)
