@@ -250,6 +250,7 @@ def test_one_rank_trains_and_leaves_its_folder(text, tmp_path, capsys):
     assert len([line for line in out.splitlines() if line.strip()[:1] in "124"]) >= 3
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("method", ["ddp", "async", "local-sgd"])
 def test_a_run_that_diverges_says_once_in_which_step(text, tmp_path, capsys, method):
     words = [f"--method={method}", "--data", text, "--out", str(tmp_path / "run"), "--learning-rate=1e10", "--steps=9"]
@@ -290,6 +291,7 @@ def test_a_run_goes_on_in_its_folder(text, tmp_path, capsys, monkeypatch):
     assert "no tensor 'adamw.m/" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_virtual_ranks_go_on_on_what_they_were_on(text, tmp_path, capsys):
     words = ["--world=virtual", "--ranks=3", f"--out={tmp_path}"]
     told = [f"--data={text}", *SMALL, "--checkpoint-every=2", "--steps=2"]
@@ -468,6 +470,7 @@ def test_ranks_that_need_not_wait_tell_who_waited(text, tmp_path, capsys, words,
     assert "validation loss" in log and "waited for others" in log
 
 
+@pytest.mark.slow
 def test_a_slow_rank_of_a_real_job(text, tmp_path):
     try:
         find_mpirun()
@@ -505,6 +508,7 @@ def test_only_some_methods_survive_a_death(text, tmp_path, capsys):
     assert "survive is on, and method bsp; needs async, ssp, backup" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_is_told_once_in_a_line(text, tmp_path):
     try:
         find_mpirun()
@@ -576,6 +580,7 @@ def test_nor_does_a_job_say_anything(tmp_path):
     assert unread("run", "-n", "2", str(script)) == (141, "")
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("where", [["--world=virtual"], pytest.param([], marks=needs_mpi)])
 def test_streams_that_are_closed_stop_nothing(where, text, tmp_path):
     words = ["train", *where, "--ranks=2", "--steps=2", "--data", text, "--out", str(tmp_path / "run"), *SMALL]
@@ -595,6 +600,7 @@ def unread(*words):
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_behind_the_output_is_a_line():
     with Path("/dev/full").open("w") as full:

@@ -259,7 +259,7 @@ def jobs(tmp_path_factory):
 # -- exceptions -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("rank", range(RANKS))
 @pytest.mark.parametrize("place", ["before", "in", "after"])
 def test_an_exception_ends_the_job_with_that_ranks_traceback_first(jobs, place, rank):
@@ -272,6 +272,7 @@ def test_an_exception_ends_the_job_with_that_ranks_traceback_first(jobs, place, 
     assert "runpy" not in done.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["raise-alike", "plain raise-alike"])
 def test_what_all_ranks_raise_is_printed_once(jobs, name):
     done = jobs(name)

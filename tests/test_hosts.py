@@ -63,6 +63,7 @@ def test_two_hosts_are_two_nodes_and_one_job(hosts, script):
     assert "all good: [[0, 0, 1, 1], 2, 2]" in output and code == 0, output
 
 
+@pytest.mark.slow
 def test_training_over_two_hosts(hosts, tmp_path):
     """With servers, which receive from whoever sends."""
     words = ["train", "--method", "async", "--servers", "2", "--steps", "5", "--out", str(tmp_path / "run")]
@@ -95,7 +96,7 @@ for i in range(1_000_000):
 """
 
 
-@pytest.mark.slow(but=2)
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_fails_on_one_host_ends_the_job_on_both(hosts, script, fault):
     does, says = FAULTS[fault]
@@ -131,6 +132,7 @@ def test_a_host_that_is_lost_ends_the_job(hosts, endless):
     assert left(hosts) == []
 
 
+@pytest.mark.slow(but=1)
 def test_a_cut_cable_ends_the_ranks_on_both_sides(hosts, endless):
     """By the deadline; Open MPI's mpirun itself waits for minutes then."""
     hosts.link("h2", "down")

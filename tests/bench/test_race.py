@@ -116,6 +116,7 @@ def test_alone_there_is_a_lane_too():
     assert lane.largest(np.array([3.0])).tolist() == [3.0]
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_the_benchmark_sets_all_beside_mpis_own_and_the_limit(tmp_path):
     words = ["--ranks", "2", "--sizes", "1024", "65536", "--operations", "all_reduce", "broadcast", "--quick"]

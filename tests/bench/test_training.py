@@ -7,6 +7,7 @@ import pytest
 from jobs import ROOT, needs_mpi
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_the_benchmark_sets_a_step_beside_its_products_and_beside_pytorch(tmp_path):
     sizes = ["--layers", "1", "--width", "8", "--heads", "2", "--context", "8", "--batch", "2"]

@@ -212,6 +212,7 @@ def started(*words):
 VERIFY = "verify", "all_reduce", "--ranks", "2", "--algorithms", "ring", "breaks", "tree"
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_of_real_ranks_one_that_fails_leaves_the_others_their_lines(own):
     code, out, err = started(sys.executable, own, *VERIFY, "--world", "mpi")

@@ -276,6 +276,7 @@ MESHES = [
 ]
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_shards(tmp_path, monkeypatch, capsys, mesh):
     monkeypatch.chdir(tmp_path)

@@ -279,7 +279,7 @@ def test_staged_a_rank_leaves_nothing_that_it_folds_itself():
 # -- several nodes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(but=12)
+@pytest.mark.slow(but=6)
 @pytest.mark.parametrize("per_node", [1, 2, 3, 4])
 @pytest.mark.parametrize("p", [4, 5, 6, 8])
 @pytest.mark.parametrize("operation", OPERATIONS)

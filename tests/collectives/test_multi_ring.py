@@ -30,6 +30,7 @@ def test_every_rank_sends_one_part_to_another_node():
         assert sorted(peers) == sorted([ahead] * 3 * 14 + [across] * 14)
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(("name", "ranks"), [("h100", 16), ("h100", 32), ("v100", 32), ("a100", 24)])
 def test_its_bandwidth_is_that_of_all_network_cards(name, ranks):
     """What NCCL's rings reach on three nodes and more."""
@@ -41,6 +42,7 @@ def test_its_bandwidth_is_that_of_all_network_cards(name, ranks):
     assert 0.85 * own.on(cluster, ranks) < took_s < 1.01 * own.on(cluster, ranks)
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("inside", [12.5e9, 50e9, 400e9])
 def test_of_links_inside_and_between_the_slower_ones_count(inside):
     """Seven parts of eight stay inside: links that are not seven times as fast as a card are what it waits for."""

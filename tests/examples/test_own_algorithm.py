@@ -26,6 +26,7 @@ def test_it_is_right_and_costs_what_it_says():
     assert [line.split()[:3] for line in out.splitlines()[1:-1]] == [["all_reduce", "swing", p] for p in counts]
 
 
+@pytest.mark.slow
 def test_it_is_predicted_beside_its_formula():
     words = ("bench", "all_reduce", "--world", "virtual", "--cluster", "h100", "--sizes", "1K", "--algorithms", "swing")
     code, out, _ = own_algorithm(*words, "--ranks", "8")
@@ -34,6 +35,7 @@ def test_it_is_predicted_beside_its_formula():
     assert own_algorithm(*words, "--ranks", "3")[::2] == (2, "simdist bench: swing on 3 ranks; needs a power of two\n")
 
 
+@pytest.mark.slow
 def test_among_all_it_is_left_out_where_it_is_not_for_so_many_ranks():
     code, out, err = own_algorithm("verify", "all_reduce", "--ranks", "3", "4")
     assert (code, err) == (0, "")
@@ -94,6 +96,7 @@ def test_the_command_that_is_printed_starts_the_program(tmp_path):
     assert out.splitlines()[-1].startswith("python -m simdist.examples.own_algorithm train --world=virtual")
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_ranks_say_so_of_a_program_that_starts_all_over_again_on_them(tmp_path):
     done = in_folder(tmp_path, True, "train", "--ranks=2", "--steps=2")

@@ -19,7 +19,7 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("more", DIFFERENT, ids=str)
 @pytest.mark.parametrize("told", [(), (noise(3),)], ids=["whole", "dropout"])
 def test_gradient_against_finite_differences(more, told):

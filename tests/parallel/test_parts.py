@@ -33,11 +33,13 @@ EXPERTS = replace(
 every_attention = pytest.mark.parametrize("attention", ATTENTIONS)
 
 
+@pytest.mark.slow(but=1)
 @every_attention
 def test_both_ways_to_cut_a_sequence(attention):
     check(virtual, {"sp": 2, "tp": 3}, SHAPE, attention=attention, sequence_parallel=True)
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_zero(zero_stage):
     check(virtual, {"dp": 2, "sp": 2, "tp": 2}, SHAPE, zero_stage=zero_stage, sequence_parallel=True)
@@ -58,6 +60,7 @@ def recomputed(comm, recompute, halves, attention):
     return whole_gradients(comm, sizes, shape, halves=halves, attention=attention, sequence_parallel=True)
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tensor", "sequence"])
 @pytest.mark.parametrize("sizes", [{"ep": 2, "tp": 2}, {"ep": 2, "sp": 2, "tp": 2}], ids=str)
 def test_experts_and_other_axes(sizes, sequence_parallel):

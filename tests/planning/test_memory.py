@@ -27,7 +27,7 @@ def check(mesh, most):
         assert 0 <= held.num_bytes / took.num_bytes[rank] - 1 < most, f"rank {rank}"
 
 
-@pytest.mark.slow(but=12)
+@pytest.mark.slow(but=6)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 @pytest.mark.parametrize("cut", [{}, {"tp": 2, "sequence_parallel": True}, {"sp": 2}], ids=str)
 @pytest.mark.parametrize(("pp", "micro_batches"), [(1, 4), (2, 4), (4, 8)])
@@ -39,7 +39,7 @@ def test_peaks_follow_from_the_order_of_actions(schedule, pp, micro_batches, cut
         check(SHORT | made | cut, 0.012)
 
 
-@pytest.mark.slow(but=6)
+@pytest.mark.slow(but=3)
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("micro_batches", [4, 8])
 @pytest.mark.parametrize("pp", [2, 4])

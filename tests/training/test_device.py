@@ -63,7 +63,7 @@ def losses(comm, settings, device, text):
     return curve, trainer.method.model.parameters.kind
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     "case",
     [*METHODS.values(), *(pytest.param(c, marks=pytest.mark.slow) for c in MORE.values())],

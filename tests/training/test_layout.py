@@ -50,7 +50,7 @@ def run(comm, settings, folder=None, resume=False):
     return lines, [text.decode("latin") for _, text in trainer.samples()]
 
 
-@pytest.mark.slow(but=3)
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     "mesh",
     [
@@ -77,6 +77,7 @@ def test_blocks_of_llamas(spmd, settings, mesh, tmp_path):
         np.testing.assert_allclose(found, lines[-2:], rtol=1e-10)
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     "mesh",
     [
@@ -98,6 +99,7 @@ def test_experts(spmd, settings, mesh):
 LINE = {"pp": 2, "schedule": "1f1b", "micro_batches": 3}
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     ("mesh", "p"),
     [

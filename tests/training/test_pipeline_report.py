@@ -66,7 +66,7 @@ def test_measured_is_predicted(spmd, settings, mesh):
     assert "mean times of that step's own actions" in text
 
 
-@pytest.mark.slow(but=2)
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     "mesh",
     [
@@ -103,6 +103,7 @@ def number(cell):
     return float(re.sub("[,%]| ms", "", cell))
 
 
+@pytest.mark.slow
 def test_what_ranks_share_and_use_again_is_not_counted_for_each_micro_batch(settings):
     """As an all-reduce in shared memory leaves it behind."""
     wide = {"width": 64, "context_bytes": 64, "global_batch_size": 32, "pp": 2, "tp": 2}

@@ -118,6 +118,7 @@ ALONE, LINE, MESH = ({}, 1), ({"pp": 4, "schedule": "gpipe"}, 4), ({"tp": 2, "dp
 SHARED, TWO_WAYS = ({"pp": 2, "dp": 2, "zero": 1}, 4), ({"pp": 2, "schedule": "dualpipe"}, 2)
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     ("first", "then"),
     [
@@ -141,6 +142,7 @@ def test_it_goes_on_otherwise_than_it_began(spmd, settings, tmp_path, first, the
 # -- stages that update each at its own time -----------------------------------------------------------------
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("name", ["pipedream", "pipedream-vertical-sync", "pipedream-2bw"])
 def test_updates_in_flight(spmd, settings, tmp_path, name):
     plain = settings | {"clip_norm": None, "learning_rate": 0.01, "steps": 12}

@@ -71,7 +71,7 @@ def hold(spmd, tmp_path, settings, first, then, p, q, exact=False):
     np.testing.assert_allclose(joined(resumed), joined(unbroken), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("p", [2, 4])
 def test_the_same_ranks_go_on_with_the_same_bits(spmd, tmp_path, settings, way, p):
@@ -87,12 +87,13 @@ def test_a_loss_that_is_no_number_can_be_saved(spmd, tmp_path, settings):
     np.testing.assert_array_equal(resumed, unbroken[-3:])
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(("p", "q"), [(1, 3), (3, 1), (2, 4), (4, 3)])
 def test_other_ranks_go_on(spmd, tmp_path, settings, p, q):
     hold(spmd, tmp_path, settings, {}, {}, p, q)
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("way", list(WAYS)[1:])
 def test_another_method_goes_on(spmd, tmp_path, settings, way):
     hold(spmd, tmp_path, settings, {}, WAYS[way], 2, 3)

@@ -105,6 +105,7 @@ def test_a_job_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path, text
     assert (a / "samples.txt").is_file() and (a / "loss.png").is_file()
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_the_latest_run_goes_on_by_another_number_of_ranks(tmp_path, text):
     told = [f"--data={text}", "--steps=40", *SMALL]

@@ -75,6 +75,7 @@ def test_the_bound_is_the_papers():
     assert ssp_rate(9, 8, 3, distance=3, slope=2) == pytest.approx(ssp_rate(1, 8, 3, distance=3, slope=2) / 3)
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("workers", [2, 4])
 def test_asynchronous_runs_move_on_average_as_with_momentum(workers):
     """On x²/2. Once all have read the first weights, each read is of those that the next update made."""

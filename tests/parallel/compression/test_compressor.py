@@ -116,6 +116,7 @@ def descend(comm, name, steps):
     return float(np.linalg.norm(w - centers.mean(axis=0)) / np.linalg.norm(centers.mean(axis=0)))
 
 
+@pytest.mark.slow(but=2)
 @every_kind
 def test_it_finds_a_minimum(spmd, name):
     near = {"uncompressed": 1e-9, "8 bits": 1e-4, "top-k": 0.02, "PowerSGD": 1e-8}[name]

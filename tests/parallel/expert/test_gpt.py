@@ -68,24 +68,27 @@ def test_twenty_steps(spmd, ep, shape):
     check(spmd, {"ep": ep}, replace(of(shape, ep), layers=1))
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("shape", [SWITCH, GSHARD], ids=["switch", "gshard"])
 @pytest.mark.parametrize("sizes", [{"dp": 2, "ep": 2}, {"dp": 3, "ep": 2}], ids=str)
 def test_data_parallel_over_expert_parallel(spmd, sizes, shape):
     check(spmd, sizes, replace(shape, layers=1))
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_zero_over_expert_parallel(spmd, zero_stage):
     check(spmd, {"dp": 2, "ep": 2}, GSHARD, zero_stage=zero_stage)
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("sizes", [{"ep": 2, "tp": 2}, {"dp": 2, "ep": 2, "tp": 2}], ids=str)
 def test_beside_tensor_parallel(spmd, sizes):
     """Attention, embedding and logits are cut over tp; the experts are whole on all of its ranks."""
     check(spmd, sizes, GSHARD)
 
 
-@pytest.mark.slow(but=2)
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     ("sizes", "options"),
     [
@@ -101,6 +104,7 @@ def test_where_ranks_have_some_tokens_of_each_text(spmd, sizes, options):
     check(spmd, sizes, replace(GSHARD, group=3), **options)
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     ("sizes", "options"),
     [

@@ -32,6 +32,7 @@ def test_loss_and_every_gradient(spmd, sp, attention):
     close(joined([parts for _, parts in found]), expected)
 
 
+@pytest.mark.slow(but=3)
 @pytest.mark.parametrize(
     ("sp", "attention"),
     [(2, "ring"), (3, "ring"), (4, "ring"), (8, "ring"), (3, "even-ring"), (3, "ulysses"), (4, "ulysses")]
@@ -42,6 +43,7 @@ def test_twenty_steps(spmd, sp, attention):
     check(spmd, {"sp": sp}, ENDS if sp == 8 else ONE_LAYER, attention=attention)
 
 
+@pytest.mark.slow(but=2)
 @kinds
 @pytest.mark.parametrize("sizes", [{"dp": 2, "sp": 2}, {"sp": 2, "tp": 2}], ids=str)
 def test_two_axes(spmd, sizes, attention):
@@ -53,11 +55,13 @@ def test_sequence_parallel_of_tp_within_that_of_sp(spmd, attention):
     check(spmd, {"sp": 2, "tp": 2}, attention=attention, sequence_parallel=True)
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("attention", ["ring", pytest.param("even-ring", marks=pytest.mark.slow), "ulysses"])
 def test_three_axes(attention):
     check(virtual, {"dp": 2, "sp": 2, "tp": 2}, attention=attention, sequence_parallel=attention == "ring")
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_zero_over_sequence_parallel(spmd, zero_stage):
     check(spmd, {"dp": 2, "sp": 2}, zero_stage=zero_stage)

@@ -204,7 +204,7 @@ def peak(comm, zero_stage):
 LARGE = pytest.mark.slow  # half a minute
 
 
-@pytest.mark.slow(but=2)
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("ranks", [1, 4, 16, 64, *(pytest.param(n, marks=LARGE) for n in (256, 1024))])
 def test_table_1_is_what_a_ledger_counts(ranks):
     for zero_stage, gigabytes in enumerate(TABLE_1[ranks], 1):

@@ -54,7 +54,7 @@ def program(comm, settings, root, last_steps, deaths, resumes=False):
     return lines, run.lost, run.comm.size, story, text
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("last_steps", [{1: 15}, {2: 5}, {1: 15, 2: 25}], ids=str)
 @pytest.mark.parametrize("method", ["async", "ssp", "backup"])
 @pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed

@@ -46,7 +46,7 @@ def alike(found, expected):
     assert found == {mark: pytest.approx(line, rel=1e-12) for mark, line in expected.items()}
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_goes_on_as_one_that_did_not_stop(spmd, tmp_path, text, way):
     settings = SETTINGS | {"data": text} | WAYS[way]
@@ -122,7 +122,7 @@ def test_speed_counts_no_steps_whose_time_is_not_known(tmp_path, text):
     assert first == pytest.approx(second, rel=0.1)
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 @pytest.mark.parametrize("way", [way for way in WAYS if " " not in way])
 def test_a_signal_to_one_rank_stops_all_at_a_cut(spmd, tmp_path, text, way, number):
@@ -139,6 +139,7 @@ def test_a_signal_to_one_rank_stops_all_at_a_cut(spmd, tmp_path, text, way, numb
         assert list(later) == [mark for mark in whole if mark > there[0]]
 
 
+@pytest.mark.slow(but=3)
 @pytest.mark.parametrize(
     ("way", "p", "later", "q"),
     [
@@ -172,7 +173,7 @@ def test_ranks_may_be_others_and_so_may_the_method(tmp_path, text, way, p, later
     alike(found, {mark: whole[mark] for mark in found})  # the line of step 10 is of steps since 5
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
     ("way", "p", "later", "q", "error", "message"),
     [
@@ -225,6 +226,7 @@ def test_there_has_to_be_one(tmp_path, text):
         sd.run(trained, 3, args=(SETTINGS | {"data": text, "method": "async"}, None, tmp_path / "a"))
 
 
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("method", ["bsp", "ssp", "d-psgd", "local-sgd"])
 def test_one_model_can_be_taken_out(tmp_path, text, method):
     """The servers' weights, or the mean of all; and nothing is in the checkpoint twice."""

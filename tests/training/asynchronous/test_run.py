@@ -67,7 +67,7 @@ def test_ranks_that_wait_for_all_train_as_one(spmd, text, model, way, p):
     assert found["texts"] == [3, 3, 3]
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("method", ASYNCHRONOUS)
 def test_every_method_learns(spmd, text, method):
     steps = {"steps": 80, "interval": 40} | ({"local_steps": 8, "learning_rate": 0.02} if method == "diloco" else {})
@@ -179,6 +179,7 @@ def test_staleness_is_bounded_by_what_ssp_says(text):
     assert 0 < max(found) <= 3 * (2 * 2 + 1)  # of each of the 3 others, those in the window of 2s, and one at work
 
 
+@pytest.mark.slow(but=3)
 @pytest.mark.parametrize(
     ("way", "p", "expected"),
     [
@@ -210,6 +211,7 @@ def test_a_step_with_backups_takes_as_long_as_the_harmonic_numbers_say(text):
     assert "given up because their step was over" in found["report"]
 
 
+@pytest.mark.slow
 def test_a_step_without_waiting_takes_a_workers_own_time(text):
     settings = MLP | SLOW | {"data": text, "method": "async", "compute_time": "lognormal", "steps": 300}
     _, measured, _, formula = sd.run(ran, 4, args=(settings,)).results[0]["rows"][2]
@@ -217,6 +219,7 @@ def test_a_step_without_waiting_takes_a_workers_own_time(text):
     assert float(measured.removesuffix(" ms").replace(",", "")) == pytest.approx(20, rel=0.1)
 
 
+@pytest.mark.slow
 def test_of_many_ranks_the_mean_share_is_told(text):
     settings = MLP | {"data": text, "method": "bsp", "servers": 2, "steps": 3, "compute_seconds": 0.01}
     told = sd.run(ran, 20, args=(settings,)).results[0]["report"]
@@ -274,7 +277,7 @@ def test_it_has_no_common_step(text):
         sd.run(trained, 2, args=(MLP | {"data": text, "method": "ssp"},))
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("method", AVERAGING)
 @pytest.mark.parametrize(
     ("devices_per_node", "algorithm"), [(8, "auto"), (2, "auto"), (3, "auto"), (2, "hierarchical")]
@@ -293,6 +296,7 @@ def test_averages_take_what_their_costs_say(text, method, devices_per_node, algo
         assert moved[0] == moved[1] != "0"
 
 
+@pytest.mark.slow(but=4)
 @pytest.mark.parametrize(("method", "servers"), [("async", 1), ("bsp", 2), ("backup", 1)])
 @pytest.mark.parametrize("checkpoint_every", [0, 1, 4])
 def test_workers_of_servers_send_what_is_predicted(text, method, servers, checkpoint_every, tmp_path):

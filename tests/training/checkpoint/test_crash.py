@@ -54,7 +54,7 @@ def prepare(root, before):
         sd.run(store, 3, args=(root, 1, step))
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=2)
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
 @pytest.mark.parametrize("scene", SCENES)
 def test_old_or_new(tmp_path, scene, power):
@@ -139,6 +139,7 @@ def full(comm, root, rank, at, code, step=20):
     return attempt(comm, store, root, 1, step, keep=2, disk=FullDisk(at if comm.rank == rank else None, code))
 
 
+@pytest.mark.slow(but=3)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 @pytest.mark.parametrize("rank", range(3))
 def test_a_disk_that_refuses_one_rank_refuses_all(spmd, tmp_path, rank, code):

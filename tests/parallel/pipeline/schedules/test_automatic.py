@@ -58,6 +58,7 @@ def found(p, m, limit=None, times=EQUAL, memory=ZB_MEMORY):
     return run
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize(
     "case", [*PUBLISHED[:2], *(pytest.param(case, marks=pytest.mark.slow) for case in PUBLISHED[2:])]
 )
@@ -90,6 +91,7 @@ TIMES = [
 ]
 
 
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("times", [TIMES[0], *(pytest.param(times, marks=pytest.mark.slow) for times in TIMES[1:])])
 @pytest.mark.parametrize("m_w", [0.4, 1.0, 1.5])
 def test_more_memory_is_never_worse(times, m_w):
@@ -99,7 +101,7 @@ def test_more_memory_is_never_worse(times, m_w):
     assert costs == sorted(costs, reverse=True)
 
 
-@pytest.mark.slow(but=4)
+@pytest.mark.slow(but=1)
 @pytest.mark.parametrize("shape", [(1, 3), (2, 5), (3, 3), (5, 2), (4, 9)])
 @pytest.mark.parametrize("times", TIMES[:3])
 def test_no_worse_than_by_hand_in_the_same_memory(shape, times):
