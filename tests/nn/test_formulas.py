@@ -142,6 +142,30 @@ def test_models_with_gpt_2s_blocks_but_no_table_of_places():
     assert [round(size / 1e9, 1) for size in found[2:]] == [5.3, 21.0, 83.9]
 
 
+@pytest.mark.parametrize(
+    ("shape", "inside"),
+    [
+        (published("gemma-2b"), 1_981_884_416),  # its report, table 2
+        (published("gemma-7b"), 7_751_248_896),
+        (Shape(12, 768, 12, 2048, 50_304, tied=False), 85_056_000),  # Pythia 160M and 410M, arXiv 2304.01373, table 1
+        (Shape(24, 1024, 16, 2048, 50_304, tied=False), 302_311_424),
+    ],
+)
+def test_parameters_without_embeddings(shape, inside):
+    assert num_parameters(shape, embeddings=False) == inside
+
+
+def test_active_parameters_without_embeddings():
+    """Of Qwen3 30B 29.9 billion; gpt-oss's card: 5.13 and 3.61 billion active, with logits but without tokens."""
+    qwen = published("qwen3-30b-a3b")
+    assert num_parameters(qwen, embeddings=False) == pytest.approx(29.9e9, rel=0.001)
+    idle = num_parameters(qwen) - num_active_parameters(qwen)
+    assert num_active_parameters(qwen, embeddings=False) == num_parameters(qwen, embeddings=False) - idle
+    for name, active in (("gpt-oss-120b", 5.13), ("gpt-oss-20b", 3.61)):
+        card = published(name)
+        assert num_active_parameters(card) - card.vocabulary * card.width == pytest.approx(active * 1e9, abs=5e6)
+
+
 def test_a_token_meets_all_of_a_model_but_idle_experts():
     for shape in SHAPES:
         assert num_active_parameters(shape) == num_parameters(shape)
