@@ -9,7 +9,7 @@ from simdist.cluster.link import Link
 from simdist.cluster.nccl import nccl_link
 from simdist.cluster.network import Network, Path
 from simdist.cluster.presets import add_preset, preset, presets
-from simdist.cluster.topologies import Topology, dragonfly, fat_tree, torus
+from simdist.cluster.topologies import Topology, dragonfly, fat_tree, hyperx, torus
 from simdist.cluster.tuned import Pick, Tuned
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "dragonfly",
     "fat_tree",
     "find_cluster",
+    "hyperx",
     "nccl_link",
     "preset",
     "presets",

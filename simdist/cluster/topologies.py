@@ -3,12 +3,14 @@
     fat tree            of switches with k ports, half of them down, half of them up; above all others they are all down
     dragonfly           groups of a switches, each with cables to p hosts, to all others of its group, and h to other
                         groups: one cable from each of the a h + 1 groups to each other
+    HyperX              switches in a lattice, each with cables to all others along every axis
     torus               no switches: each host has a cable both ways along every axis; a mesh is one that is not closed
 
 All hosts of one half of a fat tree can send to the other at once, as a `Cluster` assumes of its network. One that is
 oversubscribed seven times leaves each a seventh of its bandwidth: `with_(between=cluster.between.among(7, 1))`.
 
-Source: Al-Fares, Loukissas, Vahdat 2008, SIGCOMM (fat tree); Kim, Dally, Scott, Abts 2008, ISCA (dragonfly).
+Source: Al-Fares, Loukissas, Vahdat 2008, SIGCOMM (fat tree); Kim, Dally, Scott, Abts 2008, ISCA (dragonfly); Ahn,
+Binkert, Davis, McLaren, Schreiber 2009, SC09 (HyperX); Domke et al. 2019, SC19 (one of 12 x 8 switches).
 """
 
 from math import prod
@@ -16,7 +18,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, as_declared, require_least, require_more, require_whole
 
-__all__ = ["Topology", "dragonfly", "fat_tree", "torus"]
+__all__ = ["Topology", "dragonfly", "fat_tree", "hyperx", "torus"]
 
 
 class Topology(NamedTuple):
@@ -110,6 +112,30 @@ def dragonfly(hosts: int, switches: int, links: int, groups: int = 0) -> Topolog
     return Topology(groups * switches * hosts, groups * switches, inside + groups * away // 2, halves, 1 + reached)
 
 
+def hyperx(*sides: int, hosts: int = 1, links: int = 1) -> Topology:
+    """T ΠS hosts on ΠS switches: HyperX, whose switches of T hosts have links to the S - 1 others along every side.
+
+    Sides of 2 make a hypercube, a single side a complete graph, and equal ones a flattened butterfly. The halves are
+    those of the side where fewest cables join them.
+
+    Args:
+        sides: S, of the lattice of switches: with 12 x 8 and 7 hosts each 672, 57% of whose halves can send at once.
+        hosts: T, of a switch.
+        links: K, between two switches.
+
+    Raises:
+        ArgumentError: there is no side, or a number is no whole number of at least 1.
+    """
+    lengths = _lengths("HyperX", sides)
+    require_whole("hosts", hosts, 1)
+    require_whole("links", links, 1)
+    switches = prod(lengths)
+    hosts, links = int(hosts), int(links)
+    cables = links * switches * sum(side - 1 for side in lengths) // 2
+    across = min((switches // side * (side // 2) * ((side + 1) // 2) for side in lengths if side > 1), default=0)
+    return Topology(hosts * switches, switches, cables, links * across, sum(side > 1 for side in lengths))
+
+
 def torus(*sides: int, closed: bool = True) -> Topology:
     """The product of the sides in hosts, each with cables to the next and the last one along every side.
 
@@ -123,14 +149,23 @@ def torus(*sides: int, closed: bool = True) -> Topology:
     Raises:
         ArgumentError: there is no side, or one is no whole number of at least 1.
     """
-    if not sides:
-        raise ArgumentError("a torus of no sides; needs at least 1")
-    for side in sides:
-        require_whole("side", side, 1)
-    lengths = [int(side) for side in sides]  # NumPy's are of fixed size
+    lengths = _lengths("torus", sides)
     hosts, longest = prod(lengths), max(lengths)
     rings = {side: closed and side > 2 for side in lengths}
     cables = sum(hosts if rings[side] else hosts * (side - 1) // side for side in lengths)
     across = (1 + rings[longest]) * (longest > 1)
     hops = sum(side // 2 if rings[side] else side - 1 for side in lengths)
     return Topology(hosts, 0, cables, across * hosts // longest, hops)
+
+
+def _lengths(network: str, sides: tuple[int, ...]) -> list[int]:
+    """The sides as Python's own numbers: NumPy's are of fixed size.
+
+    Raises:
+        ArgumentError: there is no side, or one is no whole number of at least 1.
+    """
+    if not sides:
+        raise ArgumentError(f"a {network} of no sides; needs at least 1")
+    for side in sides:
+        require_whole("side", side, 1)
+    return [int(side) for side in sides]

@@ -3,10 +3,11 @@
 from collections import Counter
 from itertools import combinations, product
 
+import numpy as np
 import pytest
 
 from simdist.asynchronous import graphs
-from simdist.cluster import dragonfly, fat_tree, preset, torus
+from simdist.cluster import dragonfly, fat_tree, hyperx, preset, torus
 from simdist.errors import ArgumentError
 
 
@@ -139,6 +140,37 @@ def test_a_torus_of_twos_is_a_hypercube(lg):
     assert torus(*[2] * lg) == (2**lg, 0, lg * 2 ** (lg - 1), 2 ** (lg - 1), lg)
 
 
+def test_the_network_of_t2hx():
+    """Domke et al. 2019, SC19: 672 nodes on 96 switches of 12 x 8, with 57.1% of the full bisection."""
+    found = hyperx(12, 8, hosts=7)
+    assert (found.hosts, found.switches, found.hops) == (672, 96, 2)
+    assert found.bisection / (found.hosts / 2) == pytest.approx(0.571, abs=0.0005)
+
+
+@pytest.mark.parametrize("sides", [(2,), (4, 2), (4, 4), (2, 4, 6)])
+@pytest.mark.parametrize("links", [1, 3])
+def test_a_hyperx_cable_by_cable(sides, links):
+    switches = list(product(*map(range, sides)))
+    pairs = [(i, j) for i, j in combinations(switches, 2) if sum(a != b for a, b in zip(i, j, strict=True)) == 1]
+    found = hyperx(*sides, hosts=5, links=links)
+    assert (found.hosts, found.cables) == (5 * len(switches), links * len(pairs))
+    halves = [sum(2 * i[k] < side <= 2 * j[k] for i, j in pairs) for k, side in enumerate(sides)]
+    assert found.bisection == links * min(halves)
+    assert found.hops == len(sides)
+
+
+def test_what_a_hyperx_generalizes():
+    """A hypercube, all to all others, and a flattened butterfly (Kim, Dally, Abts 2007), the 16-ary 4-flat: switches of
+    n(k-1) + 1 = 61 ports, for 64 Ki hosts.
+    """
+    assert hyperx(*[2] * 6, 1)[2:] == torus(*[2] * 6)[2:]
+    assert hyperx(9) == (9, 9, 36, 20, 1)
+    flat = hyperx(16, 16, 16, hosts=16)
+    assert (flat.hosts, 2 * flat.cables // flat.switches + 16) == (65_536, 61)
+    assert hyperx(1) == (1, 1, 0, 0, 0)
+    assert hyperx(1 << 20, links=np.int8(2)).cables == (1 << 20) * ((1 << 20) - 1)
+
+
 def test_pods_of_tpus():
     """Google's: of v5e 16 x 16 chips, with 1.6 TB/s between halves; of v4 4096 chips, three axes of 16."""
     pod = preset("tpu-v5e")
@@ -155,6 +187,10 @@ def test_pods_of_tpus():
         (lambda: dragonfly(2, 0, 2), "switches is 0"),
         (lambda: dragonfly(2, 3, 2, 8), "groups is 8; needs at most 7, with 6 cables of each to others"),
         (torus, "a torus of no sides"),
+        (hyperx, "a HyperX of no sides"),
+        (lambda: hyperx(4, 2.5), "side is 2.5"),
+        (lambda: hyperx(4, hosts=0), "hosts is 0"),
+        (lambda: hyperx(4, links=0), "links is 0"),
         (lambda: torus(4, 0), "side is 0"),
         (lambda: torus(4).all_to_all_s(1, 0), "bytes_per_s is 0"),
     ],
