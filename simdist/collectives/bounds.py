@@ -1,7 +1,7 @@
 """Bounds: the least that any algorithm by messages needs."""
 
 from simdist.collectives.cost import Case, Formula
-from simdist.errors import require_known
+from simdist.errors import require_known, require_whole
 
 __all__ = ["lower_bound"]
 
@@ -18,9 +18,9 @@ _SHARES = {  # bytes sent or received, and bytes reduced: (of n, of n (p-1)/p) e
 }
 
 
-def lower_bound(operation: str, *, ranks: int, num_bytes: int, in_network: bool = False) -> Formula:
+def lower_bound(operation: str, *, ranks: int, num_bytes: int, in_network: bool = False, ports: int = 1) -> Formula:
     """The least latencies, bytes and reduced bytes of a collective, where a rank sends and receives one message at a
-    time. Each bound holds by itself: an algorithm that reaches one may exceed another.
+    time by each of its ports. Each bound holds by itself: an algorithm that reaches one may exceed another.
 
         p ranks, n bytes           latencies    bytes         reduced bytes
         broadcast                  ⌈lg p⌉       n
@@ -30,6 +30,7 @@ def lower_bound(operation: str, *, ranks: int, num_bytes: int, in_network: bool 
         reduce_scatter             ⌈lg p⌉       n(p-1)/p      n(p-1)/p
         all_reduce                 ⌈lg p⌉       2n(p-1)/p     n(p-1)/p
         barrier                    ⌈lg p⌉
+        with k ports               to the base k+1   a k-th of that
 
     Switches that add up what passes through them, and copy it, make it a single latency and nothing reduced, and only
     n bytes for all_reduce: up to half. In two phases, as on NVLink (NVLS), all_reduce takes n(p+1)/p.
@@ -37,21 +38,23 @@ def lower_bound(operation: str, *, ranks: int, num_bytes: int, in_network: bool 
     Args:
         ranks, num_bytes: p and n, as of `Case`.
         in_network: whether switches do so, as with SHARP.
+        ports: k, of a rank: six links of each of DGX-1's eight GPUs, whose all-gather has 2 latencies and n/8 · 7/6.
 
     Raises:
         UnknownNameError: there is no such collective.
-        ArgumentError: no such case.
+        ArgumentError: no such case, or ports is no whole number of at least 1.
 
     Source: Chan, Heimlich, Purkayastha, van de Geijn 2007, Concurrency and Computation 19(13), table of lower bounds.
     It has no all_to_all, in which each rank has this much to send, and no barrier. Sapio et al. 2021, NSDI (SwitchML).
+    Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE TPDS 8(11) (ports).
     """
     require_known("collective", operation, _SHARES)
+    require_whole("ports", ports, 1)
     case = Case(ranks, num_bytes)
     p, n = case.ranks, case.num_bytes
     if p == 1:
         return Formula(0, 0.0, 0.0)
-    others = n * (p - 1) / p
-    sent, reduced = (whole * n + part * others for whole, part in _SHARES[operation])
+    sent, reduced = (whole * n + part * n * (p - 1) / p for whole, part in _SHARES[operation])
     if in_network:
-        return Formula(1, min(sent, n), 0.0)
-    return Formula((p - 1).bit_length(), sent, reduced)
+        return Formula(1, min(sent, n) / ports, 0.0)
+    return Formula(next(k for k in range(p) if (ports + 1) ** k >= p), sent / ports, reduced)

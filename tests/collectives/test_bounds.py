@@ -77,8 +77,34 @@ def test_switches_that_add_up_take_half_of_an_all_reduce(p):
     assert lower_bound("all_reduce", ranks=1, num_bytes=n, in_network=True) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("operation", "ports", "bound"),
+    [
+        ("all_gather", 6, (2, 7 / 6)),  # of bytes of a rank, as are the others
+        ("all_reduce", 6, (2, 14 / 6)),
+        ("broadcast", 6, (2, 8 / 6)),
+        ("all_to_all", 7, (1, 1)),
+        ("all_gather", 1, (3, 7)),
+    ],
+)
+def test_several_links_of_a_rank(operation, ports, bound):
+    """SCCL's of DGX-1, arXiv 2008.08708: 2 steps, and 7/6 of the time of a rank's bytes, of an all-gather."""
+    assert lower_bound(operation, ranks=8, num_bytes=8, ports=ports)[:2] == pytest.approx(bound)
+
+
+@pytest.mark.parametrize("radix", [2, 3, 4])
+@pytest.mark.parametrize("p", [2, 3, 9, 10, 27, 28, 1000])
+def test_rounds_of_bruck_et_al(radix, p):
+    """As many messages at a time as ports: ⌈log p⌉ to the base k + 1 of its all-to-all, in which radix is that."""
+    rounds = lower_bound("all_to_all", ranks=p, num_bytes=p, ports=radix - 1).latencies
+    assert radix ** (rounds - 1) < p <= radix**rounds
+    assert lower_bound("all_to_all", ranks=p, num_bytes=0, in_network=True, ports=radix) == (1, 0, 0)
+
+
 def test_what_cannot_be():
     with pytest.raises(UnknownNameError, match="unknown collective 'allreduce'; did you mean 'all_reduce'"):
         lower_bound("allreduce", ranks=2, num_bytes=8)
     with pytest.raises(ArgumentError, match="ranks is 0"):
         lower_bound("reduce", ranks=0, num_bytes=8)
+    with pytest.raises(ArgumentError, match="ports is 0"):
+        lower_bound("reduce", ranks=2, num_bytes=8, ports=0)
