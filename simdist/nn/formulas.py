@@ -22,11 +22,12 @@ from simdist.nn.megatron import (
     megatron_tensor_elements,
     megatron_training_s,
 )
-from simdist.nn.scaling import LossLaw
+from simdist.nn.scaling import LossLaw, kaplan_loss
 from simdist.nn.shape import Shape
 
 __all__ = [
     "LossLaw",
+    "kaplan_loss",
     "kv_cache_bytes",
     "lora_parameters",
     "matmul_flops",

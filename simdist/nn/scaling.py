@@ -7,16 +7,18 @@ least where α A / N^α = β B / D^β:
 
     N  =  G (C/6)^(β/(α+β))      D  =  (C/6)^(α/(α+β)) / G      G  =  (α A / β B)^(1/(α+β))
 
+An earlier law has no floor: `kaplan_loss`.
+
 Source: Hoffmann et al. 2022 (Chinchilla), arXiv 2203.15556, section 3.3, equations 4 and 10; Besiroglu et al. 2024,
 arXiv 2404.10102.
 """
 
 from dataclasses import dataclass
-from math import pow
+from math import inf, pow
 
 from simdist.errors import as_declared, require_least, require_more
 
-__all__ = ["LossLaw"]
+__all__ = ["LossLaw", "kaplan_loss"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +73,34 @@ class LossLaw:
         a, b = self.model_exponent, self.data_exponent
         parameters = pow(a * self.model / (b * self.data) * pow(flops / 6, b), 1 / (a + b))
         return parameters, flops / 6 / parameters
+
+
+def kaplan_loss(
+    parameters: float = inf,
+    tokens: float = inf,
+    *,
+    model: float = 8.8e13,
+    data: float = 5.4e13,
+    model_exponent: float = 0.076,
+    data_exponent: float = 0.095,
+) -> float:
+    """((N_c/N)^(α/β) + D_c/D)^β, in nats a token; (N_c/N)^α with data enough, (D_c/D)^β of a model large enough.
+
+        kaplan_loss(1.5e9)                              # 2.30; of a model twice as large 5% less
+        kaplan_loss(tokens=22e9)                        # 2.10
+
+    Args:
+        parameters: N, without embeddings: see `simdist.nn.formulas.num_parameters`.
+        tokens: D.
+        model, data, model_exponent, data_exponent: N_c, D_c, α and β of one limit at a time; fitted together, where
+            both count, 6.4e13, 1.8e13, 0.076 and 0.103.
+
+    Raises:
+        ArgumentError: a number is not above 0.
+
+    Source: Kaplan et al. 2020, arXiv 2001.08361, equations 1.1, 1.2 and 1.5, table 2.
+    """
+    sizes = {"parameters": parameters, "tokens": tokens, "model": model, "data": data}
+    for name, number in (sizes | {"model_exponent": model_exponent, "data_exponent": data_exponent}).items():
+        require_more(name, number, 0)
+    return pow(pow(model / parameters, model_exponent / data_exponent) + data / tokens, data_exponent)

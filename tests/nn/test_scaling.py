@@ -3,7 +3,7 @@
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.nn.formulas import LossLaw, training_flops
+from simdist.nn.formulas import LossLaw, kaplan_loss, training_flops
 
 AGAIN = LossLaw(1.8172, 482.01, 2085.43, 0.3478, 0.3658)  # arXiv 2404.10102
 
@@ -36,7 +36,23 @@ def test_the_best_model_for_gophers_operations(law, billions):
     assert law.best(5.76e23)[0] == pytest.approx(billions * 1e9, rel=0.05)
 
 
+def test_the_laws_of_kaplan_et_al():
+    """arXiv 2001.08361: 0.95 of the loss with twice the parameters, section 1.2; and 2% more than with data enough, if
+    D = 5000 N^0.74, section 4.2.
+    """
+    assert kaplan_loss(2e9) / kaplan_loss(1e9) == pytest.approx(0.95, abs=0.002)
+    assert kaplan_loss(1e9) == pytest.approx((8.8e13 / 1e9) ** 0.076, rel=1e-12)
+    assert kaplan_loss(tokens=1e9) == pytest.approx((5.4e13 / 1e9) ** 0.095, rel=1e-12)
+    fitted = {"model": 6.4e13, "data": 1.8e13, "data_exponent": 0.103}
+    for n in (1e8, 1e9, 1e10):
+        more = kaplan_loss(n, 5000 * n**0.74, **fitted) / kaplan_loss(n, **fitted)
+        assert more == pytest.approx(1.02, abs=0.005)
+
+
 def test_numbers_that_mean_nothing():
+    for wrong in ("parameters", "tokens", "model", "data", "model_exponent", "data_exponent"):
+        with pytest.raises(ArgumentError, match=f"{wrong} is 0; needs more than 0"):
+            kaplan_loss(**{wrong: 0})
     for made in (lambda: LossLaw().loss(0, 1), lambda: LossLaw().loss(1, 0), lambda: LossLaw().best(0)):
         with pytest.raises(ArgumentError, match="is 0"):
             made()
