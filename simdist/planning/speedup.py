@@ -10,7 +10,8 @@
 
 Source: Amdahl 1967, AFIPS 30, 483-485; Gustafson 1988, CACM 31(5), 532-533; Sun, Ni 1993, J. Parallel Distrib. Comput.
 19(1), 27-37; Karp, Flatt 1990, CACM 33(5), 539-543; Gunther 2007, "Guerrilla Capacity Planning" (the universal
-scalability law); Grama, Gupta, Kumar 1993, IEEE Parallel & Distributed Technology 1(3), 12-21 (isoefficiency).
+scalability law); Grama, Gupta, Kumar 1993, IEEE Parallel & Distributed Technology 1(3), 12-21 (isoefficiency); Brent
+1974, JACM 21(2), 201-206.
 """
 
 from math import inf, sqrt
@@ -30,6 +31,9 @@ __all__ = [
 
 def amdahl_speedup(serial: float, ranks: float) -> float:
     """1 / (s + (1-s)/p): how much sooner p ranks are done with work of one size; never more than 1/s.
+
+    By Brent's theorem tasks are done at least so much sooner, if no rank is idle while one is ready, with s = T_∞/T_1:
+    the span, of the longest chain of tasks that wait for each other, over the work. They take T_∞ + (T_1 - T_∞)/p.
 
     Args:
         serial: s, of one rank's time.

@@ -54,6 +54,14 @@ def test_gustafsons_hypercube():
     assert amdahl_speedup(0.05, 1e12) == pytest.approx(20)
 
 
+@pytest.mark.parametrize(
+    ("work", "span", "ranks", "seconds"), [(2048, 1, 32, 65), (1024, 8, 32, 40), (2048, 1, 512, 5), (1024, 8, 512, 10)]
+)
+def test_brents_theorem(work, span, ranks, seconds):
+    """The textbook's chess program, ★Socrates, before and after a change that made it slower on 512 processors."""
+    assert round(work / amdahl_speedup(span / work, ranks)) == seconds
+
+
 @pytest.mark.parametrize("ranks", [1, 8, 1024])
 @pytest.mark.parametrize("serial", [0, 0.05, 1])
 def test_the_law_of_sun_and_ni_has_both_as_its_cases(serial, ranks):
