@@ -12,17 +12,23 @@ T  tokens     h, f  features of X and of Y     q  ranks on a side     d  depth: 
     3D    forward    X is gathered along one axis and W along another; sums of Y are scattered along the third
           backward   dY is gathered along the third, sums of dX and of dW are scattered along the first two
 
+Forward alone, a product of two matrices, is a third of 2D, and half of 3D: 2n² (q-1)/q² for those of n x n, by the
+shifts of Cannon's or Fox's algorithm, too.
+
 Cut into columns or rows only (1D), W sends nothing, but all ranks have all of X or of Y, and these are sent whole:
 `simdist.nn.formulas.megatron_tensor_elements`.
 
 Source: van de Geijn, Watts 1997 (SUMMA); Xu et al. 2021, arXiv 2104.05343 (2D, Optimus); Wang et al. 2021, arXiv
 2105.14500 (2.5D, Tesseract); Bian et al. 2021, arXiv 2105.14450 (3D); all as the documentation of Colossal-AI describes
 them. For matrices of one element it has 6 (q-1)/q³ in 3D, as here, but in 2D and 2.5D q times what a rank receives.
+Optimus' own (lg p)/(2√p) in place of (q-1)/q² is the time along binomial trees, where a block passes lg q links.
 """
 
-from simdist.errors import as_declared, require_least
+from math import inf, pow, sqrt
 
-__all__ = ["cube_elements", "grid_elements"]
+from simdist.errors import as_declared, require_least, require_more
+
+__all__ = ["cube_elements", "grid_elements", "product_lower_bound"]
 
 
 @as_declared
@@ -59,3 +65,40 @@ def cube_elements(tokens: float, in_features: float, out_features: float, side: 
     require_least("side", side, 1)
     matrices = tokens * in_features + in_features * out_features + tokens * out_features
     return 2 * matrices * (side - 1) / side**3
+
+
+@as_declared
+def product_lower_bound(
+    tokens: float, in_features: float, out_features: float, ranks: int, memory_elements: float = inf
+) -> float:
+    """The least that some rank has to send or receive for a product Y = X W, of a p-th of the work and each matrix.
+
+        D - (Th + hf + Tf)/p        where D, with the sides T, h and f in order, a ≥ b ≥ c, is
+            3 (abc/p)^(2/3)         from p = ab/c² on: each rank has a cube, as in 3D
+            2 √(abc²/p) + ab/p      from p = a/b on: a column as long as c, as in 2D
+            bc + (ab + ac)/p        for fewer: a slice of a, so that the other matrix is sent whole, as in 1D
+
+        Thf / (2√2 p √M) - M        where a rank has room for M elements: nearly n²/√(8cp) with M = c n²/p (2.5D)
+
+    Args:
+        tokens, in_features, out_features: T, h and f.
+        ranks: p.
+        memory_elements: M; without it, the first bound alone.
+
+    Raises:
+        ArgumentError: ranks is less than 1, or memory_elements not above 0.
+
+    Source: Al Daas, Ballard, Grigori, Kumar, Rouse 2022, arXiv 2205.13407; with M, Irony, Toledo, Tiskin 2004, J.
+    Parallel Distrib. Comput. 64(9), 1017-1026.
+    """
+    require_least("ranks", ranks, 1)
+    require_more("memory_elements", memory_elements, 0)
+    c, b, a = sorted((tokens, in_features, out_features))
+    if ranks * c**2 >= a * b:
+        touched = 3 * pow(a * b * c / ranks, 2 / 3)
+    elif ranks * b >= a:
+        touched = 2 * c * sqrt(a * b / ranks) + a * b / ranks
+    else:
+        touched = b * c + a * (b + c) / ranks
+    crowded = a * b * c / (2 * sqrt(2) * ranks * sqrt(memory_elements)) - memory_elements
+    return max(0.0, touched - (a * b + a * c + b * c) / ranks, crowded)

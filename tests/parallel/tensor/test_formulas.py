@@ -6,7 +6,7 @@ import pytest
 import simdist as sd
 from simdist.collectives import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from simdist.errors import ArgumentError
-from simdist.parallel.tensor import cube_elements, grid_elements
+from simdist.parallel.tensor import cube_elements, grid_elements, product_lower_bound
 
 T, H, F = 36, 36, 72
 RNG = np.random.default_rng(0)
@@ -103,7 +103,39 @@ def test_what_papers_say_of_them():
     assert grid_elements(1, 1, 1, 2, 2) == pytest.approx(3 * (2 - 1) * (2 + 1) / (2 * 2) / 2 + 1 / 4)
 
 
+@pytest.mark.parametrize("sides", [(36, 36, 36), (512, 64, 8), (4, 300, 20), (1, 1, 4096)])
+@pytest.mark.parametrize("p", [1, 2, 4, 16, 64, 512])
+def test_no_grid_of_ranks_sends_less_than_the_bound(sides, p):
+    """arXiv 2205.13407: with a x b x c ranks that cut T, h and f, whose own parts are sent along one axis each."""
+    t, h, f = sides
+    grids = [(a, b, p // a // b) for a in range(1, p + 1) for b in range(1, p + 1) if p % (a * b) == 0]
+    sent = [
+        t * h / (a * b) * (1 - 1 / c) + h * f / (b * c) * (1 - 1 / a) + t * f / (a * c) * (1 - 1 / b)
+        for a, b, c in grids
+    ]
+    assert min(sent) >= product_lower_bound(*sides, p) * (1 - 1e-12)
+
+
+def test_what_reaches_the_bound():
+    """Cubes on q³ ranks, slices of a long side, a grid of flat blocks; and with little room, that of 2.5D."""
+    for q in (1, 2, 3, 8):
+        assert product_lower_bound(72, 72, 72, q**3) == pytest.approx(cube_elements(72, 72, 72, q) / 2)
+    assert product_lower_bound(1000, 10, 20, 4) == pytest.approx(10 * 20 * (1 - 1 / 4))
+    t, h, f, a, c = 960, 6, 240, 8, 2  # blocks of 120 x 120 of Y, which stays
+    least = t * h / a * (1 - 1 / c) + h * f / c * (1 - 1 / a)
+    assert product_lower_bound(t, h, f, a * c) == pytest.approx(least)
+    n, p = 4096, 1024
+    for copies in (1 / 64, 4):
+        room = copies * n**2 / p
+        crowded = n**2 / np.sqrt(8 * copies * p) - room
+        assert product_lower_bound(n, n, n, p, room) == max(crowded, product_lower_bound(n, n, n, p))
+
+
 def test_sides_that_there_are_not():
+    with pytest.raises(ArgumentError, match="ranks is 0; needs at least 1"):
+        product_lower_bound(1, 1, 1, 0)
+    with pytest.raises(ArgumentError, match="memory_elements is 0; needs more than 0"):
+        product_lower_bound(1, 1, 1, 1, 0)
     for made in (lambda: grid_elements(1, 1, 1, 0), lambda: cube_elements(1, 1, 1, 0)):
         with pytest.raises(ArgumentError, match="side is 0; needs at least 1"):
             made()
