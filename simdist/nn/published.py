@@ -41,12 +41,15 @@ _PUBLISHED = {
     "gpt3-6.7b": Shape(32, 4096, 32, 2048, 50_257),
     "gpt3-13b": Shape(40, 5120, 40, 2048, 50_257),
     "gpt3-175b": Shape(96, 12_288, 96, 2048, 50_257),
+    "opt-125m": Shape(12, 768, 12, 2048, 50_272),
     "opt-1.3b": Shape(24, 2048, 32, 2048, 50_272),
+    "opt-2.7b": Shape(32, 2560, 32, 2048, 50_272),
     "opt-6.7b": Shape(32, 4096, 32, 2048, 50_272),
     "opt-13b": Shape(40, 5120, 40, 2048, 50_272),
     "opt-30b": Shape(48, 7168, 56, 2048, 50_272),
     "opt-66b": Shape(64, 9216, 72, 2048, 50_272),
     "opt-175b": Shape(96, 12_288, 96, 2048, 50_272),
+    "gpt-neox-20b": Shape(44, 6144, 64, 2048, 50_432, tied=False),
     "bloom-7b": Shape(30, 4096, 32, 2048, 250_880),
     "bloom-176b": Shape(70, 14_336, 112, 2048, 250_880),
     "falcon-7b": Shape(32, 4544, 71, 2048, 65_024, kv_heads=1),
@@ -64,6 +67,8 @@ _PUBLISHED = {
     "llama2-7b": Shape(32, 4096, 32, 4096, 32_000, **_LLAMA),
     "llama2-13b": Shape(40, 5120, 40, 4096, 32_000, **_LLAMA),
     "llama2-70b": Shape(80, 8192, 64, 4096, 32_000, kv_heads=8, ffn_width=28_672, **_LLAMA),
+    "codellama-34b": Shape(48, 8192, 64, 16_384, 32_000, kv_heads=8, ffn_width=22_016, **{**_LLAMA, "rope_base": 1e6}),
+    "yi-34b": Shape(60, 7168, 56, 4096, 64_000, kv_heads=8, ffn_width=20_480, **{**_LLAMA, "rope_base": 5e6}),
     "tinyllama-1.1b": Shape(22, 2048, 32, 2048, 32_000, kv_heads=4, ffn_width=5632, **_LLAMA),
     "llama3.2-1b": Shape(16, 2048, 32, 8192, 128_256, ffn_width=8192, **{**_LLAMA3, "tied": True}),
     "llama3.2-3b": Shape(28, 3072, 24, 8192, 128_256, ffn_width=8192, **{**_LLAMA3, "tied": True}),
@@ -75,6 +80,9 @@ _PUBLISHED = {
         48, 5120, 40, 8192, 202_048, experts=128, expert_every=2, dense_ffn_width=16_384, **_LLAMA4
     ),
     "mistral-7b": Shape(32, 4096, 32, 8192, 32_000, ffn_width=14_336, **_MISTRAL),
+    "mistral-nemo-12b": Shape(
+        40, 5120, 32, 8192, 131_072, head_width=128, ffn_width=14_336, **{**_MISTRAL, "rope_base": 1e6}
+    ),
     "mistral-large-123b": Shape(88, 12_288, 96, 32_768, 32_768, ffn_width=28_672, **{**_MISTRAL, "rope_base": 1e6}),
     "mixtral-8x7b": Shape(32, 4096, 32, 32_768, 32_000, ffn_width=14_336, **_MIXTRAL),
     "mixtral-8x22b": Shape(56, 6144, 48, 65_536, 32_000, ffn_width=16_384, **_MIXTRAL),
@@ -84,6 +92,9 @@ _PUBLISHED = {
     "gpt-oss-120b": Shape(36, 2880, 64, 4096, 201_088, experts=128, **_GPT_OSS),
     "gemma-2b": Shape(18, 2048, 8, 8192, 256_000, kv_heads=1, ffn_width=16_384, **_GEMMA),
     "gemma-7b": Shape(28, 3072, 16, 8192, 256_000, ffn_width=24_576, **_GEMMA),
+    "gemma2-2b": Shape(26, 2304, 8, 8192, 256_000, kv_heads=4, ffn_width=9216, **_GEMMA),
+    "gemma2-9b": Shape(42, 3584, 16, 8192, 256_000, kv_heads=8, ffn_width=14_336, **_GEMMA),
+    "gemma2-27b": Shape(46, 4608, 32, 8192, 256_000, kv_heads=16, ffn_width=36_864, **{**_GEMMA, "head_width": 128}),
     "qwen2.5-0.5b": Shape(24, 896, 14, 4096, 151_936, kv_heads=2, ffn_width=4864, **{**_QWEN25, "tied": True}),
     "qwen2.5-1.5b": Shape(28, 1536, 12, 4096, 151_936, kv_heads=2, ffn_width=8960, **{**_QWEN25, "tied": True}),
     "qwen2.5-3b": Shape(36, 2048, 16, 4096, 151_936, kv_heads=2, ffn_width=11_008, **{**_QWEN25, "tied": True}),
@@ -121,14 +132,17 @@ _PUBLISHED = {
     "kimi-k2": Shape(61, 7168, 64, 4096, 163_840, experts=384, ffn_width=2048, dense_layers=1, **_KIMI_K2),
 }
 _OTHER_NAMES = {
+    "gpt2-small": "gpt2",
     "gpt3": "gpt3-175b",
     "gpt3-xl": "gpt3-1.3b",
+    "gpt-neox": "gpt-neox-20b",
     "bloom": "bloom-176b",
     "bloom-7b1": "bloom-7b",
     "starcoder": "starcoder-15b",
     "palm": "palm-540b",
     "llama-33b": "llama-30b",
     "tinyllama": "tinyllama-1.1b",
+    "mistral-nemo": "mistral-nemo-12b",
     "mistral-large": "mistral-large-123b",
     "dbrx": "dbrx-132b",
     "grok-1": "grok-1-314b",
@@ -138,6 +152,10 @@ _OTHER_NAMES = {
     "llama3.3-70b": "llama3-70b",
     "mixtral": "mixtral-8x7b",
     "mt-nlg": "mt-nlg-530b",
+    "qwen2-0.5b": "qwen2.5-0.5b",
+    "qwen2-1.5b": "qwen2.5-1.5b",
+    "qwen2-7b": "qwen2.5-7b",
+    "qwen2-72b": "qwen2.5-72b",
     "deepseek-r1": "deepseek-v3",
 }
 
@@ -153,16 +171,17 @@ def is_published(name: object) -> bool:
 
 
 def published(name: str) -> Shape:
-    """The shape of this model, in any spelling: GPT-2, GPT-3, OPT, BLOOM, Falcon, MT-NLG, PaLM, Llama, Gemma, Mistral,
-    DBRX, Grok, gpt-oss, Qwen, DeepSeek and Kimi, in the sizes that `published_names` lists.
+    """The shape of this model, in any spelling: GPT-2, GPT-3, GPT-NeoX, OPT, BLOOM, Falcon, MT-NLG, PaLM, Llama, Gemma,
+    Mistral, Yi, DBRX, Grok, gpt-oss, Qwen, DeepSeek and Kimi, in the sizes that `published_names` lists.
 
     Contexts are those of most of the training, as far as reports say, else the configuration's. What changes few
-    weights or none is left out: windows of attention (in GPT-3's every other layer, Mistral's, and three quarters of
-    Llama 4's), so that it counts as whole; that the other quarter of Llama 4's layers has no RoPE; other ways than that
-    of `Experts` to choose and balance experts; numbers that steer the loads of DeepSeek-V3's and Kimi's experts;
-    DeepSeek-V3's module of 14 billion weights that predicts a second token; that BLOOM and Falcon have no table of
-    places, BLOOM one more norm and Falcon no biases; OPT's two more places; that PaLM's blocks have one norm, for
-    attention and MLP side by side; and gpt-oss's biases and sinks. Llama 3 here is 3, 3.1 and 3.3.
+    weights or none is left out: windows of attention (in GPT-3's and Gemma 2's every other layer, Mistral's, and three
+    quarters of Llama 4's), so that it counts as whole; that the other quarter of Llama 4's layers has no RoPE; other
+    ways than that of `Experts` to choose and balance experts; numbers that steer the loads of DeepSeek-V3's and Kimi's
+    experts; DeepSeek-V3's module of 14 billion weights that predicts a second token; that BLOOM, Falcon and GPT-NeoX
+    have no table of places, BLOOM one more norm and Falcon no biases; Gemma 2's two more norms of a block; OPT's two
+    more places; that PaLM's blocks have one norm, for attention and MLP side by side; and gpt-oss's biases and sinks.
+    Llama 3 here is 3, 3.1 and 3.3.
 
     Raises:
         UnknownNameError: there is no such model.

@@ -17,6 +17,8 @@ COUNTED = {
     "llama2-7b": 6_738_415_616,
     "llama2-13b": 13_015_864_320,
     "llama2-70b": 68_976_648_192,
+    "codellama-34b": 33_743_970_304,
+    "yi-34b": 34_388_917_248,
     "tinyllama-1.1b": 1_100_048_384,
     "llama3.2-1b": 1_235_814_400,
     "llama3.2-3b": 3_212_749_824,
@@ -24,6 +26,7 @@ COUNTED = {
     "llama3-70b": 70_553_706_496,
     "llama3-405b": 405_853_388_800,
     "mistral-7b": 7_241_732_096,
+    "mistral-nemo-12b": 12_247_782_400,
     "mistral-large-123b": 122_610_069_504,
     "mixtral-8x7b": 46_702_792_704,
     "mixtral-8x22b": 140_620_634_112,
@@ -70,6 +73,7 @@ NEARLY = {"gpt3-1.3b": 1.32, "gpt3-2.7b": 2.65, "gpt3-6.7b": 6.66, "gpt3-13b": 1
 NEARLY |= {"gpt3-125m": 0.125, "gpt3-350m": 0.356, "gpt3-760m": 0.76}  # the same
 NEARLY |= {"palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35}  # arXiv 2204.02311, table 1
 NEARLY |= {"bloom-7b": 7.069, "bloom-176b": 176.247, "falcon-7b": 6.922, "falcon-40b": 41.303, "falcon-180b": 179.523}
+NEARLY |= {"gpt-neox-20b": 20.555, "gemma2-2b": 2.614, "gemma2-9b": 9.242, "gemma2-27b": 27.227}
 NEARLY |= {"grok-1-314b": 314, "opt-66b": 65.7}
 """Billions of parameters; whose small parts differ."""
 
@@ -80,7 +84,9 @@ def test_models_whose_small_parts_differ(name, told):
 
 
 OPT = {
+    "opt-125m": 125_239_296,
     "opt-1.3b": 1_315_758_080,
+    "opt-2.7b": 2_651_596_800,
     "opt-6.7b": 6_658_473_984,
     "opt-13b": 12_853_473_280,
     "opt-30b": 29_974_540_288,
