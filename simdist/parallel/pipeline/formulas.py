@@ -59,7 +59,8 @@ class Formula(NamedTuple):
         bubble: the idle time of the rank with the longest span, within that span, in the unit of the times; None where
             the paper does not cover such times.
         bubble_rate: bubble / (bubble + m (F + B + W)); also None where ranks do pairs and F&B is not F+B+W, because
-            the papers do not give the busy time then.
+            the papers do not give the busy time then. The share of the ideal time, (p-1)/m in Megatron-LM's paper, is
+            bubble_rate / (1 - bubble_rate).
         memory: for each rank, the most it keeps where micro-batches fill the pipeline, or all of fewer.
         weight_versions: for each rank, how many versions of its weights it keeps in the long run.
         makespan_rate: the idle share of the makespan, averaged over ranks: bubble_rate, but None where late ranks end
@@ -110,35 +111,39 @@ def has_formula(name: str) -> bool:
     return first_name(name) in _FORMULAS
 
 
+_ALIKE = Times()
+
+
 @as_declared
 def formula(
-    name: str, *, stages: int, micro_batches: int, times: Times, memory: Memory | None = None, chunks: int = 2
+    name: str,
+    *,
+    stages: int,
+    micro_batches: int,
+    times: Times = _ALIKE,
+    memory: Memory | None = None,
+    chunks: int = 2,
 ) -> Formula:
     """The formulas of a schedule's paper.
 
+        formula("gpipe", stages=4, micro_batches=8).bubble_rate          # 3/11
+
     Args:
         stages, micro_batches, chunks: as of the schedule.
-        times: the same for all stages; Tcomm is ignored, as in the papers.
+        times: the same for all stages, TF = TB = TW = 1 where not given; Tcomm is ignored, as in the papers.
         memory: M_B and M_W; 1 where not given.
 
     Raises:
         UnknownNameError: there is no such schedule, or no formula for it.
         ArgumentError: the times differ from stage to stage, or a number is below 1.
     """
-    name = _checked(name)
-    for what, number in (("stages", stages), ("micro_batches", micro_batches), ("chunks", chunks)):
-        if number < 1:
-            raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
-    f, b, w = times.forward, times.backward_input, times.backward_weight
-    if not (isinstance(f, (int, float)) and isinstance(b, (int, float)) and isinstance(w, (int, float))):
-        raise ArgumentError("the papers' formulas assume equal stages; these times differ from stage to stage")
-    pair = f + b + w if times.overlapped is None else times.overlapped
-    case, memory = Case(stages, micro_batches, chunks, f, b, w, pair), memory or Memory()
+    name, memory = _checked(name, stages=stages, micro_batches=micro_batches, chunks=chunks), memory or Memory()
+    case = Case(stages, micro_batches, chunks, *_equal(times))
     bubble_of, kept = _FORMULAS[name]
     bubble, rate = bubble_of(case), None
     if bubble is not None and bubble < 0:  # times that the paper does not cover
         bubble = None
-    if bubble is not None and (name not in _PAIRED or isclose(pair, case.whole)):
+    if bubble is not None and (name not in _PAIRED or isclose(case.pair, case.whole)):
         rate = bubble / (bubble + case.m * case.whole) if case.whole else 0.0
     return Formula(
         bubble,
@@ -152,13 +157,24 @@ def formula(
     )
 
 
-def _checked(name: str) -> str:
-    """The name of the schedule in simdist."""
+def _checked(name: str, **numbers: int) -> str:
+    """The name of the schedule in simdist, after a look at its numbers."""
     if not has_formula(name):
         if first_name(name) in schedules():
             raise UnknownNameError(f"no paper has formulas for {name}: make the schedule and simulate it")
         raise unknown_name("schedule", name, _FORMULAS)
+    for what, number in numbers.items():
+        if number < 1:
+            raise ArgumentError(f"{first_name(name)} with {what}={number}; needs at least 1")
     return first_name(name)
+
+
+def _equal(times: Times) -> tuple[float, float, float, float]:
+    """F, B, W and F&B, if they are the same for all stages."""
+    f, b, w = times.forward, times.backward_input, times.backward_weight
+    if not (isinstance(f, (int, float)) and isinstance(b, (int, float)) and isinstance(w, (int, float))):
+        raise ArgumentError("the papers' formulas assume equal stages; these times differ from stage to stage")
+    return f, b, w, f + b + w if times.overlapped is None else times.overlapped
 
 
 @as_declared

@@ -83,10 +83,11 @@ def predicted_taken(
     ]
 
 
-def paper(schedule: Schedule, times: Times, memory: Memory | None = None) -> Formula | None:
+def paper(schedule: Schedule, times: Times | None = None, memory: Memory | None = None) -> Formula | None:
     """The figures of a schedule's paper, for the mean times of the stages.
 
     Args:
+        times: as of `simulate`.
         memory: M_B and M_W; 1 where not given.
 
     Returns:
@@ -96,6 +97,7 @@ def paper(schedule: Schedule, times: Times, memory: Memory | None = None) -> For
     def mean(given: float | Sequence[float]) -> float:
         return given if isinstance(given, (int, float)) else fmean(given) / schedule.share
 
+    times = times or Times()
     try:
         return formula(
             schedule.name,

@@ -7,7 +7,7 @@ import pytest
 from pipeline_training import BOTH_WAYS
 
 from simdist.errors import ArgumentError, UnknownNameError
-from simdist.parallel.pipeline import Memory, Times, schedule, schedules, simulate, validate, versions
+from simdist.parallel.pipeline import Memory, Times, paper, schedule, schedules, simulate, validate, versions
 from simdist.parallel.pipeline.formulas import bpipe_kept, formula, has_formula
 
 EXACT = ["naive", "gpipe", "breadth-first", "1f1b", "eager-1f1b", "interleaved-1f1b", "zb-h1", "dualpipe", "dualpipe-v"]
@@ -75,6 +75,16 @@ def test_few_and_odd_numbers_of_micro_batches(name, p):
     enough = formula(name, stages=p, micro_batches=4 * p, times=Times())
     assert enough.filled
     assert (enough.bubble is None) == (name == "chimera" or name.startswith("pipedream"))
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb-h1", "dualpipe"])
+def test_formulas_without_times_are_of_equal_ones_as_in_simulate(name):
+    made = schedule(name, stages=4, micro_batches=8)
+    said = formula(name, stages=4, micro_batches=8)
+    assert said == paper(made) == formula(name, stages=4, micro_batches=8, times=Times(1, 1, 1))
+    if name == "gpipe":
+        assert said.bubble_rate == pytest.approx(3 / 11)
+        assert said.bubble_rate / (1 - said.bubble_rate) == pytest.approx(3 / 8)
 
 
 @pytest.mark.parametrize("p", [2, 4, 6])
