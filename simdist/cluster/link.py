@@ -14,12 +14,14 @@ class Link:
 
     The papers' alpha is `latency_s`, their beta 1 / `bytes_per_s`. Each direction has this bandwidth. In LogGP, where n
     bytes arrive after o + (n-1)G + L + o, beta is G and alpha L + 2o - G; a port is busy for n beta, LogP's gap g. So
-    messages of one byte have Link(L + 2o - g, 1 / g) in LogP, if o is at most g.
+    messages of one byte have Link(L + 2o - g, 1 / g) in LogP, if o is at most g. In BSP, where a superstep of h bytes
+    into or out of any rank takes w + hg + l, it takes `seconds(h)` of Link(l, 1 / g) besides its work w.
 
     Raises:
         ArgumentError: a latency below 0, or no bandwidth.
 
-    Source: Culler et al. 1993, PPoPP (LogP); Alexandrov, Ionescu, Schauser, Scheiman 1995, SPAA (LogGP).
+    Source: Culler et al. 1993, PPoPP (LogP); Alexandrov, Ionescu, Schauser, Scheiman 1995, SPAA (LogGP); Skillicorn,
+    Hill, McColl 1997, Scientific Programming 6(3), 249-274 (BSP).
     """
 
     latency_s: float
