@@ -119,6 +119,7 @@ _OWN = {
     "b200": _dgx("b200", (37, 75, 2250, 4500), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
     "b300": _dgx("b300", (1.25, 75, 2250, 4500), 8000, 270, 1800, 100, nics=8, host=_DGX_H100),
     "gb200": _dgx("gb200", (40, 80, 2500, 5000), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
+    "gb300": _dgx("gb300", (1.39, 80, 2500, 5000), 8000, 279, 1800, 100, nics=72, host=_GRACE, gpus=72),
     # AMD's data sheets: rates of matrix units. Seven links of 128 GB/s, of MI355X 153.6, join a GPU to each of the
     # others; here they are one of 896 GB/s, as for collectives that use all seven at once.
     "mi300x": _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
@@ -152,6 +153,7 @@ _OTHER_NAMES = {
     "h100-80gb": "h100",
     "h200-sxm": "h200",
     "gb200-nvl72": "gb200",
+    "gb300-nvl72": "gb300",
     "trillium": "tpu-v6e",
     "ironwood": "tpu-7x",
     "tpu-v7x": "tpu-7x",
@@ -182,8 +184,8 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight P100, V100, A100 (of 80 or 40 GB), A800, H100, H800,
-    H200, H20, B200, B300, MI300X, MI325X or MI355X, of 72 GB200 (NVL72), or of two H100 PCIe that a bridge joins; pods
-    of TPU v3, v4, v5e, v5p, v6e or 7x; in any spelling; or one registered with `add_preset`.
+    H200, H20, B200, B300, MI300X, MI325X or MI355X, of 72 GB200 or GB300 (NVL72), or of two H100 PCIe that a bridge
+    joins; pods of TPU v3, v4, v5e, v5p, v6e or 7x; in any spelling; or one registered with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM

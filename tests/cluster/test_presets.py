@@ -23,6 +23,7 @@ SHEETS = {
     "b200": ((4500, 2250, 75, 37), 8000, 180, 1800, 50, 8),
     "b300": ((4500, 2250, 75, 1.25), 8000, 270, 1800, 100, 8),
     "gb200": ((5000, 2500, 80, 40), 8000, 186, 1800, 50, 72),
+    "gb300": ((5000, 2500, 80, 1.39), 8000, 279, 1800, 100, 72),
     "mi300x": ((2614.9, 1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
     "mi325x": ((2614.9, 1307.4, 163.4, 163.4), 6000, 256, 896, 50, 8),
     "mi355x": ((5033.2, 2516.6, 157.3, 78.6), 8000, 288, 1075.2, 50, 8),
@@ -82,13 +83,14 @@ def test_a_pod_sums_as_fast_as_google_says(name, tb_per_s):
     [
         ("b200", 8, 36, 1.44, 64, 14.4),
         ("gb200", 72, 360, 13.4, 576, 130),
+        ("gb300", 72, 360, 20.1, 576, 130),
         ("mi300x", 8, 20.9, 1.5, 42.4, None),
         ("mi355x", 8, 40.3, 2.3, 64, None),
         ("tpu-7x", 9216, 42_500, 1770, None, None),
     ],
 )
 def test_sums_of_a_node_or_a_pod(name, devices, pflops_of_8_bits, memory_tb, memory_tb_per_s, links_tb_per_s):
-    """DGX B200, GB200 NVL72, AMD's platforms of eight, Ironwood: as on their makers' pages, without sparsity."""
+    """DGX B200, GB200 and GB300 NVL72, AMD's platforms of eight, Ironwood: as on their makers' pages, not sparse."""
     cluster = preset(name).computing_in("float8_e4m3")
     device = cluster.device
     assert devices == cluster.devices_per_node
@@ -165,6 +167,7 @@ def test_an_unknown_name_lists_the_known_ones():
         ("H100 SXM", "h100"),
         ("A100-80 SXM", "a100"),
         ("GB200 NVL72", "gb200"),
+        ("GB300-NVL72", "gb300"),
         ("A100-SXM4-80GB", "a100"),
         ("H100 SXM5", "h100"),
         ("H100 PCIe", "h100-pcie"),
