@@ -10,10 +10,11 @@ All hosts of one half of a fat tree can send to the other at once, as a `Cluster
 oversubscribed seven times leaves each a seventh of its bandwidth: `with_(between=cluster.between.among(7, 1))`.
 
 Source: Al-Fares, Loukissas, Vahdat 2008, SIGCOMM (fat tree); Kim, Dally, Scott, Abts 2008, ISCA (dragonfly); Ahn,
-Binkert, Davis, McLaren, Schreiber 2009, SC09 (HyperX); Domke et al. 2019, SC19 (one of 12 x 8 switches).
+Binkert, Davis, McLaren, Schreiber 2009, SC09 (HyperX); Domke et al. 2019, SC19 (one of 12 x 8 switches); León
+et al. 2016, SC16 (tapered fat trees).
 """
 
-from math import prod
+from math import isclose, prod
 from typing import NamedTuple
 
 from simdist.errors import ArgumentError, as_declared, require_least, require_more, require_whole
@@ -58,7 +59,7 @@ class Topology(NamedTuple):
 
 
 @as_declared
-def fat_tree(ports: int, levels: int = 3) -> Topology:
+def fat_tree(ports: int, levels: int = 3, oversubscription: float = 1.0) -> Topology:
     """2 (k/2)^L hosts on (2L-1) (k/2)^(L-1) switches: the fat tree of L levels of switches with k ports.
 
     With two levels (leaves and spines) k²/2 hosts on 3k/2 switches, with three k³/4 on 5k²/4: of 48 ports 27,648 hosts
@@ -67,17 +68,23 @@ def fat_tree(ports: int, levels: int = 3) -> Topology:
     Args:
         ports: k, even.
         levels: L, at least 1.
+        oversubscription: r, of a leaf's ports down to those up, k/(r+1), in a tapered tree; 48 to 16 of 64 ports are 3.
 
     Raises:
-        ArgumentError: ports is odd or below 2, or levels below 1.
+        ArgumentError: ports is odd or below 2, levels below 1, or a leaf has no such ports.
     """
     require_least("ports", ports, 2)
     require_least("levels", levels, 1)
     if ports % 2:
         raise ArgumentError(f"ports is {ports}; needs an even number")
-    half = ports // 2
-    hosts = 2 * half**levels
-    return Topology(hosts, (2 * levels - 1) * half ** (levels - 1), (levels - 1) * hosts, hosts // 2, 2 * (levels - 1))
+    if levels == 1:
+        return Topology(ports, 1, 0, ports // 2, 0)
+    up, half = round(ports / (1 + oversubscription)), ports // 2
+    if not 0 < up < ports or not isclose(up * (1 + oversubscription), ports):
+        raise ArgumentError(f"oversubscription is {oversubscription} of {ports} ports; needs whole numbers up and down")
+    leaves = 2 * half ** (levels - 1)  # each with a cable to every one of `up` trees above
+    switches = leaves + up * (2 * levels - 3) * half ** (levels - 2)
+    return Topology(leaves * (ports - up), switches, (levels - 1) * leaves * up, leaves * up // 2, 2 * (levels - 1))
 
 
 @as_declared

@@ -29,6 +29,41 @@ def test_fat_trees_have_the_hosts_and_switches_of_the_paper(ports, levels, hosts
     assert 2 * found.cables + hosts == ports * switches  # no port is left
 
 
+def tapered(ports, levels, up):
+    """The number of a fat tree's switches, from the leaves on, and its cables, if leaves have so many ports up."""
+    if levels == 1:
+        return 1, []
+    half = ports // 2
+    leaves, cables = 2 * half ** (levels - 1), []
+    count = leaves
+    for _ in range(up):  # trees of whose ports down each has as many as there are leaves
+        switches, inside = tapered(ports, levels - 1, half)
+        each = ports if levels == 2 else half
+        cables += [(leaf, count + leaf // each) for leaf in range(leaves)]
+        cables += [(i + count, j + count) for i, j in inside]
+        count += switches
+    return count, cables
+
+
+@pytest.mark.parametrize(("ports", "ratio"), [(4, 1), (4, 3), (6, 1), (6, 2), (8, 3), (12, 2)])
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_tapered_fat_trees_cable_by_cable(ports, ratio, levels):
+    switches, cables = tapered(ports, levels, ports // (ratio + 1))
+    found = fat_tree(ports, levels, oversubscription=ratio)
+    assert (found.switches, found.cables) == (switches, len(cables))
+    used = Counter(i for cable in cables for i in cable)
+    leaves = 1 if levels == 1 else 2 * (ports // 2) ** (levels - 1)
+    assert found.hosts == sum(ports - used[i] for i in range(leaves))
+    assert all(used[i] == ports for i in range(leaves, switches))  # no port is left
+    if levels > 1:
+        assert found.hosts / 2 / found.bisection == pytest.approx(ratio)
+
+
+def test_leaves_and_spines_with_three_times_as_many_ports_down():
+    assert fat_tree(64, 2, oversubscription=3) == (3072, 80, 1024, 512, 2)
+    assert fat_tree(36, 2, oversubscription=2).hosts == 36 * 24
+
+
 @pytest.mark.parametrize(
     ("hosts", "switches", "links", "ports", "whole"),
     [
@@ -184,6 +219,9 @@ def test_pods_of_tpus():
     [
         (lambda: fat_tree(5), "ports is 5; needs an even number"),
         (lambda: fat_tree(4, 0), "levels is 0"),
+        (lambda: fat_tree(48, 2, 4), "oversubscription is 4.* of 48 ports; needs whole numbers"),
+        (lambda: fat_tree(4, 2, 1e9), "oversubscription is 1.* of 4 ports"),
+        (lambda: fat_tree(4, 2, 0), "oversubscription is 0.* of 4 ports"),
         (lambda: dragonfly(2, 0, 2), "switches is 0"),
         (lambda: dragonfly(2, 3, 2, 8), "groups is 8; needs at most 7, with 6 cables of each to others"),
         (torus, "a torus of no sides"),
