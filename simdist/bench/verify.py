@@ -143,15 +143,8 @@ def _found(every: list[list[Trial]], p: int, where: str, cluster: Cluster) -> It
     A job of real ranks takes a while to start: one job does all, and only if it fails each gets its own job.
     """
     if where == "mpi" and not in_job() and len(every) > 1:
-        try:
-            for trials in every:
-                _check_paper(trials[0], p)
-            together = _figures_of([trial for trials in every for trial in trials], p, where, cluster)
-        except WorldUnavailable:
-            raise
-        except Exception:
-            together = None
-        if together is not None:
+        together = _tried([trial for trials in every for trial in trials], p, where, cluster)
+        if isinstance(together, np.ndarray):
             yield from np.split(together, np.cumsum([len(trials) for trials in every])[:-1], axis=1)
             return
     for trials in every:
@@ -159,9 +152,10 @@ def _found(every: list[list[Trial]], p: int, where: str, cluster: Cluster) -> It
 
 
 def _tried(trials: list[Trial], p: int, where: str, cluster: Cluster) -> Found:
-    """The outcome of one algorithm's trials."""
+    """The outcome of these trials."""
     try:
-        _check_paper(trials[0], p)
+        for trial in {(trial.operation, trial.algorithm): trial for trial in trials}.values():
+            _check_paper(trial, p)
         return _figures_of(trials, p, where, cluster)
     except WorldUnavailable:
         raise

@@ -23,7 +23,7 @@ def execute(args: argparse.Namespace) -> int:
     if in_job():
         raise ArgumentError("doctor inside a job of mpirun; run it without mpirun, it starts ranks itself")
     ill = False
-    for what, words, remedy in checkup():
+    for what, (words, remedy) in checkup():
         print(_aligned(f"{what:{_COLUMN}}", words), flush=True)
         if remedy:
             ill = True

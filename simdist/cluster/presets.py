@@ -92,9 +92,9 @@ _DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
 _EPYC = Host(64 * _GB, 115.2 * _GB, 6 * _GB)
 _GRACE = Host(225 * _GB, 256 * _GB, 6 * _GB)
 
-_OWN = {
+_OWN = (
     # A core of an ordinary computer and messages through its memory, in round figures; `calibrated` measures.
-    "this-machine": Cluster(
+    Cluster(
         name="this-machine",
         device=Device("one core", 5e10, 1.2e10, 4e9),
         inside=Link(2e-6, 5e9),
@@ -106,37 +106,37 @@ _OWN = {
     # NVIDIA's data sheets: dense rates of FP64 (on matrix units where it has such), of FP32 (not TF32, which rounds to
     # 19 bits), of BF16 (P100, V100: FP16) and of FP8 (0 where there is none, which computes in 16 bits), memory, NVLink
     # both ways, one network card (of DGX-1 and DGX-2 100 Gb/s).
-    "p100": _dgx("p100", (5.3, 10.6, 21.2, 0), 732, 16, 160, 12.5, nics=4, host=_DGX1),
-    "v100": _dgx("v100", (7.8, 15.7, 125, 0), 900, 32, 300, 12.5, nics=4, host=_DGX1),
-    "a100": _dgx("a100", (19.5, 19.5, 312, 0), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
-    "a100-40": _dgx("a100-40", (19.5, 19.5, 312, 0), 1555, 40, 600, 25, nics=8, host=_DGX_A100),
-    "a800": _dgx("a800", (19.5, 19.5, 312, 0), 2039, 80, 400, 25, nics=8, host=_DGX_A100),
-    "h100": _dgx("h100", (67, 67, 989.4, 1978.9), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
-    "h100-pcie": _dgx("h100-pcie", (51, 51, 756, 1513), 2000, 80, 600, 50, nics=2, host=_DGX_H100, gpus=2),  # a bridge
-    "h800": _dgx("h800", (1, 67, 989.4, 1978.9), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
-    "h200": _dgx("h200", (67, 67, 989, 1979), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
-    "h20": _dgx("h20", (1, 44, 148, 296), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
-    "b200": _dgx("b200", (37, 75, 2250, 4500), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
-    "b300": _dgx("b300", (1.25, 75, 2250, 4500), 8000, 270, 1800, 100, nics=8, host=_DGX_H100),
-    "gb200": _dgx("gb200", (40, 80, 2500, 5000), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
-    "gb300": _dgx("gb300", (1.39, 80, 2500, 5000), 8000, 279, 1800, 100, nics=72, host=_GRACE, gpus=72),
+    _dgx("p100", (5.3, 10.6, 21.2, 0), 732, 16, 160, 12.5, nics=4, host=_DGX1),
+    _dgx("v100", (7.8, 15.7, 125, 0), 900, 32, 300, 12.5, nics=4, host=_DGX1),
+    _dgx("a100", (19.5, 19.5, 312, 0), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
+    _dgx("a100-40", (19.5, 19.5, 312, 0), 1555, 40, 600, 25, nics=8, host=_DGX_A100),
+    _dgx("a800", (19.5, 19.5, 312, 0), 2039, 80, 400, 25, nics=8, host=_DGX_A100),
+    _dgx("h100", (67, 67, 989.4, 1978.9), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
+    _dgx("h100-pcie", (51, 51, 756, 1513), 2000, 80, 600, 50, nics=2, host=_DGX_H100, gpus=2),  # a bridge
+    _dgx("h800", (1, 67, 989.4, 1978.9), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
+    _dgx("h200", (67, 67, 989, 1979), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
+    _dgx("h20", (1, 44, 148, 296), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
+    _dgx("b200", (37, 75, 2250, 4500), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
+    _dgx("b300", (1.25, 75, 2250, 4500), 8000, 270, 1800, 100, nics=8, host=_DGX_H100),
+    _dgx("gb200", (40, 80, 2500, 5000), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
+    _dgx("gb300", (1.39, 80, 2500, 5000), 8000, 279, 1800, 100, nics=72, host=_GRACE, gpus=72),
     # AMD's data sheets: rates of matrix units. Seven links of 128 GB/s, of MI355X 153.6, join a GPU to each of the
     # others; here they are one of 896 GB/s, as for collectives that use all seven at once.
-    "mi300x": _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
-    "mi325x": _dgx("mi325x", (163.4, 163.4, 1307.4, 2614.9), 6000, 256, 896, 50, nics=8, host=_EPYC),
-    "mi355x": _dgx("mi355x", (78.6, 157.3, 2516.6, 5033.2), 8000, 288, 1075.2, 50, nics=8, host=_EPYC),
+    _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
+    _dgx("mi325x", (163.4, 163.4, 1307.4, 2614.9), 6000, 256, 896, 50, nics=8, host=_EPYC),
+    _dgx("mi355x", (78.6, 157.3, 2516.6, 5033.2), 8000, 288, 1075.2, 50, nics=8, host=_EPYC),
     # Google's pages on each TPU: rates of BF16, to which float32 is rounded too (of float64 nothing is published, so it
     # has the same), and of FP8 where it is faster, memory, the ICI of a chip both ways; between pods and to the host,
     # "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of a chip to its neighbours in a
     # torus are here one, as for collectives that use all of them at once. Of v3's links the page has the sum that an
     # all-reduce of a pod reaches, 340 TB/s; of its network and host nothing, so they are v5e's.
-    "tpu-v3": _pod("v3", 123, 900, 32, 664, 3.125, chips=1024),
-    "tpu-v4": _pod("v4", 275, 1200, 32, 600, 6.25, chips=4096),
-    "tpu-v5e": _pod("v5e", 197, 819, 16, 400, 3.125, chips=256),
-    "tpu-v5p": _pod("v5p", 459, 2765, 95, 1200, 6.25, chips=8960),
-    "tpu-v6e": _pod("v6e", 918, 1638, 32, 800, 12.5, chips=256, pcie_gb_per_s=32),
-    "tpu-7x": _pod("7x", 2307, 7380, 192, 1200, 12.5, chips=9216, byte_tflops=4614),
-}
+    _pod("v3", 123, 900, 32, 664, 3.125, chips=1024),
+    _pod("v4", 275, 1200, 32, 600, 6.25, chips=4096),
+    _pod("v5e", 197, 819, 16, 400, 3.125, chips=256),
+    _pod("v5p", 459, 2765, 95, 1200, 6.25, chips=8960),
+    _pod("v6e", 918, 1638, 32, 800, 12.5, chips=256, pcie_gb_per_s=32),
+    _pod("7x", 2307, 7380, 192, 1200, 12.5, chips=9216, byte_tflops=4614),
+)
 
 _OTHER_NAMES = {
     "a100-80": "a100",
@@ -159,7 +159,7 @@ _OTHER_NAMES = {
     "tpu-v7x": "tpu-7x",
 }
 
-_PRESETS = Registry("cluster", _OTHER_NAMES, _OWN)
+_PRESETS = Registry("cluster", _OTHER_NAMES, {each.name: each for each in _OWN})
 
 
 def add_preset(cluster: Cluster) -> Cluster:

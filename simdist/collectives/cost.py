@@ -69,7 +69,7 @@ class Links(NamedTuple):
 
 
 def case_of(nodes: Placement, num_bytes: int, one_memory: bool) -> "Case":
-    """A collective on an array of this size of ranks that are on these nodes."""
+    """One call of a collective on ranks that are on these nodes."""
     return Case(len(nodes), num_bytes, 0, 0, 1, nodes.most, one_memory, nodes.first_lacks, nodes.num_nodes)
 
 

@@ -59,20 +59,21 @@ class Cube:
         host, guest: the first and the last rank at this place; the same one where it seats only one.
         is_guest, has_guest: whether this rank is the second of two at its place, or the first of two.
         distances: of the rounds in which this rank meets another: 1, 2, 4, …; a guest has none.
-        steps: rounds from the first message to the last: lg q, and one each to come from and go to a guest.
+        num_rounds: lg q.
+        steps: from the first message to the last: the rounds, and one step each from a guest and back to it.
     """
 
     def __init__(self, ranks: int, rank: int) -> None:
-        bits = ranks.bit_length() - 1
-        self.size = 1 << bits
+        self.num_rounds = ranks.bit_length() - 1
+        self.size = 1 << self.num_rounds
         self.place = max(rank // 2, rank - (ranks - self.size))
         self._seats = partition(ranks, self.size)
         self._places_are_ranks = ranks == self.size
         self.host, self.guest = self._seats.start(self.place), self._seats.start(self.place + 1) - 1
         self.is_guest = rank != self.host
         self.has_guest = rank != self.guest
-        self.distances = [] if self.is_guest else [1 << k for k in range(bits)]
-        self.steps = bits + 2 * (ranks > self.size)
+        self.distances = [] if self.is_guest else distances(self.size)
+        self.steps = self.num_rounds + 2 * (ranks > self.size)
 
     @property
     def rounds(self) -> list[Round]:
@@ -186,9 +187,9 @@ def from_guest(x: Array, comm: Communicator, cube: Cube) -> None:
 
 def fold_guest(x: Array, comm: Communicator, op: Reduction, cube: Cube) -> None:
     """Fold the guest's x into its host's; nothing where there is no guest."""
-    y = scratch(x) if cube.has_guest and not cube.is_guest else x
+    y = scratch(x) if cube.has_guest else x
     from_guest(y, comm, cube)
-    if y is not x:
+    if cube.has_guest:
         op(x, y)
 
 

@@ -147,13 +147,12 @@ def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] |
         to: the ranks to whose arrays it is written, a range or a tuple; None for only the rank whose slice it is.
     """
     comm = peers.comm
+    told = comm.recorder.on or current_meter() is not None
     for part, heirs, moves in views.kept.get(("folds", to)) or _folds(views, peers, to):
-        if comm.recorder.on or current_meter() is not None:
-            start_s = comm.clock()
-            part.fold(op, heirs, peers)
+        start_s = comm.clock() if told else 0.0
+        part.fold(op, heirs, peers)
+        if told:
             peers.moved(start_s, *moves)
-        else:
-            part.fold(op, heirs, peers)
     peers.meet()
 
 

@@ -202,9 +202,9 @@ def all_gather_cost(case: Case, staged: bool) -> Cost:
     phases = [*_gather_inside(case, staged)]
     if inside.rank == 0:  # round the ring of leaders: all chunks but those of the node after this one
         phases.append(Cost(m - 1, m - 1, case.num_bytes - _node_bytes(case, (node + 1) % m)))
-    ways = [_gather_inside(first, staged) for first in _firsts(case)]
-    gathers, broadcasts = ([phase.steps for phase in each] for each in zip(*ways, strict=True))
-    return in_turn(*phases)._replace(steps=max(gathers) + m - 1 + max(broadcasts))
+    gathers, broadcasts = zip(*(_gather_inside(first, staged) for first in _firsts(case)), strict=True)
+    longest = max(each.steps for each in gathers) + m - 1 + max(each.steps for each in broadcasts)
+    return in_turn(*phases)._replace(steps=longest)
 
 
 def all_gather_formula(case: Case, staged: bool) -> Formula:

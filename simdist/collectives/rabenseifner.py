@@ -20,12 +20,8 @@ def _cost(case: Case) -> Cost:
     cube, n = Cube(case.ranks, case.rank), case.num_bytes
     mine, theirs = cube.run_bytes(partition(case.num_items, cube.size).span, case.itemsize)
     # Halving sends their chunks and folds mine; doubling goes the same rounds back and sends mine.
-    rounds = Cost(_steps(cube), 2 * len(cube.rounds), theirs + mine, mine)
+    rounds = Cost(cube.steps + cube.num_rounds, 2 * len(cube.distances), theirs + mine, mine)
     return cube.with_guest(rounds, up=n, down=n, folded=n)
-
-
-def _steps(cube: Cube) -> int:
-    return cube.steps + cube.size.bit_length() - 1
 
 
 def _formula(case: Case) -> Formula:

@@ -27,7 +27,7 @@ __all__ = ["recursive_doubling_all_gather", "recursive_doubling_all_reduce", "re
 def _reduce_scatter_cost(case: Case) -> Cost:
     cube, n = Cube(case.ranks, case.rank), case.num_bytes
     mine, theirs = cube.run_bytes(cube.of_ranks(case.chunks), case.itemsize)
-    rounds = Cost(cube.steps, len(cube.rounds), theirs, mine)
+    rounds = Cost(cube.steps, len(cube.distances), theirs, mine)
     return cube.with_guest(rounds, up=n, down=case.chunk_bytes(cube.guest), folded=n)
 
 
@@ -69,7 +69,7 @@ def recursive_halving_reduce_scatter(x: Array, comm: Communicator, op: Reduction
 def _all_gather_cost(case: Case) -> Cost:
     cube = Cube(case.ranks, case.rank)
     mine, _ = cube.run_bytes(cube.of_ranks(case.chunks), case.itemsize)
-    rounds = Cost(cube.steps, len(cube.rounds), mine)
+    rounds = Cost(cube.steps, len(cube.distances), mine)
     return cube.with_guest(rounds, up=case.chunk_bytes(cube.guest), down=case.num_bytes)
 
 

@@ -1,7 +1,7 @@
 """Registry: every algorithm of every collective, by name, with its cost beside it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from inspect import signature
 from math import inf
@@ -61,7 +61,6 @@ class Algorithm:
         by_messages: whether ranks of a node send each other messages. If not, they first meet in shared memory.
         prepare: prepare(x, comm, op) -> a function of x that does what `run` does for this x, without working it out
             again; None where calls may differ. Only for an all_reduce, where microseconds count.
-        title: what spans are called: "all_reduce ring".
     """
 
     operation: str
@@ -71,10 +70,11 @@ class Algorithm:
     formula: Callable[..., Formula]
     by_messages: bool = True
     prepare: Callable[..., Callable[[Array], None] | None] | None = None
-    title: str = field(init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "title", f"{self.operation} {self.name}")
+    @property
+    def title(self) -> str:
+        """What its spans are called: "all_reduce ring"."""
+        return f"{self.operation} {self.name}"
 
     @property
     def options(self) -> list[str]:
@@ -87,7 +87,7 @@ class Algorithm:
             return
         for name in options:
             if name not in self.options:
-                raise unknown_name(f"option of {self.operation} {self.name}", name, [*self.options, *others])
+                raise unknown_name(f"option of {self.title}", name, [*self.options, *others])
 
 
 _ALGORITHMS = {
@@ -140,7 +140,7 @@ def close() -> None:
 
 
 def version(operation: str) -> int:
-    """How many algorithms for this collective have been registered: what was found before the last may be no more."""
+    """How many algorithms have been registered for this collective; an earlier choice among fewer may be outdated."""
     return _ALGORITHMS[operation].version
 
 
@@ -248,12 +248,10 @@ def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = Fal
         pick = cluster.tuned.pick(operation, ranks, num_bytes) if cluster.tuned else None
         if pick is not None and {pick.shared, pick.own} <= known.keys():
             return Choice(known[pick.shared], known[pick.own])
-        if cluster.one_memory and 1 < ranks <= _MOST_IN_ONE_MEMORY:
+        if cluster.one_memory and 1 < ranks <= _MOST_IN_ONE_MEMORY and "direct" in known:
             # On all machines measured, a meeting takes less time than a message sent from Python.
-            without = [a for a in known.values() if not a.by_messages]
-            if without:
-                name, least = _LONG.get((operation, ranks), ("", 0))
-                return Choice(without[0], known[name] if name and num_bytes >= least else without[0])
+            name, least = _LONG.get((operation, ranks), ("direct", 0))
+            return Choice(known["direct"], known[name if num_bytes >= least else "direct"])
     in_memory = cluster.one_memory and nodes.most <= _MOST_IN_ONE_MEMORY and not by_messages
     links = links_of(cluster, nodes.num_nodes > 1)
     name = _fastest(operation, case_of(nodes, num_bytes, cluster.one_memory), links, in_memory)

@@ -34,46 +34,44 @@ class Finding(NamedTuple):
     """The result of one check.
 
     Attributes:
-        what: the subject.
-        words: its state.
+        words: the state of its subject.
         remedy: how to fix it; "" if all is well.
     """
 
-    what: str
     words: str
     remedy: str = ""
 
 
-def checkup() -> Iterator[Finding]:
-    """Run one check after the other; a failure is a finding, too."""
+def checkup() -> Iterator[tuple[str, Finding]]:
+    """Check one subject after the other; a failure is a finding, too."""
     looks: dict[str, Callable[[], Finding]] = {
         "Python": _python,
         "machine": _machine,
         "shared memory": _shared_memory,
         "folders": _folders,
-        "virtual ranks": lambda: _tried("virtual ranks", _RING_RANKS, "virtual"),
+        "virtual ranks": lambda: _tried(_RING_RANKS, "virtual"),
         "real ranks": _real_ranks,
         "GPU": _gpu,
         "algorithms": _algorithms,
     }
     for what, look in looks.items():
         try:
-            yield look()
+            yield what, look()
         except Exception as error:  # including errors of a broken library
             known = isinstance(error, SimdistError | OSError)
-            yield Finding(what, "does not work", str(error) if known else f"{type(error).__name__}: {error}")
+            yield what, Finding("does not work", str(error) if known else f"{type(error).__name__}: {error}")
 
 
 def _python() -> Finding:
     blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     libraries = f"NumPy {np.__version__} on {blas.get('name', 'a BLAS')} {blas.get('version', '')}"
-    return Finding("Python", f"{platform.python_version()}, {libraries}".rstrip())
+    return Finding(f"{platform.python_version()}, {libraries}".rstrip())
 
 
 def _machine() -> Finding:
     memory, cores = available_bytes(), num_cores()
     free = "" if memory is None else f", {memory / 1e9:.1f} GB of memory free"
-    return Finding("machine", f"{counted(cores, 'core')} for this process{free}")
+    return Finding(f"{counted(cores, 'core')} for this process{free}")
 
 
 def _count(comm: Communicator, device: str) -> tuple[list[int], str]:
@@ -87,51 +85,49 @@ def _count(comm: Communicator, device: str) -> tuple[list[int], str]:
     return counts, words
 
 
-def _tried(what: str, ranks: int, world: str, device: str = "cpu") -> Finding:
+def _tried(ranks: int, world: str, device: str = "cpu") -> Finding:
     """A trial run on ranks of a world."""
     start_s = perf_counter()
     counts, words = zip(*run(_count, ranks, world=world, args=(device,), timeout_s=timeout_s()).results, strict=True)
     took_s = perf_counter() - start_s
     if counts != ([ranks, ranks],) * ranks:
-        return Finding(
-            what, "count wrong", f"{ranks} ranks, each counted as one, gave a count of {counts}: please report it"
-        )
+        return Finding("count wrong", f"{ranks} ranks, each counted as one, gave {counts}: please report it")
     told = f"{ranks} ranks, counted by messages and in shared memory, in {took_s:.1f} s"
-    return Finding(what, f"{told}; {words[0]}" if words[0] else told)
+    return Finding(f"{told}; {words[0]}" if words[0] else told)
 
 
 def _real_ranks() -> Finding:
     mpirun = find_mpirun()
     library = f"{mpirun.kind} {mpirun.version or ''} at {mpirun.path}, mpi4py {version('mpi4py')}"
     try:
-        found = _tried("real ranks", 2, "mpi")
+        found = _tried(2, "mpi")
     except SimdistError as error:
-        return Finding("real ranks", f"do not work, with {library}", str(error))
+        return Finding(f"do not work, with {library}", str(error))
     return found._replace(words=f"{found.words}; {library}")
 
 
 def _shared_memory() -> Finding:
     if not SHARED.is_dir():
-        return Finding("shared memory", f"no {SHARED}: MPI uses its own mechanism")
+        return Finding(f"no {SHARED}: MPI uses its own mechanism")
     with tempfile.TemporaryFile(dir=SHARED):  # it can be written to
         free = room().free
     remedy = f"arrays shared by a node's ranks are allocated there; without it reductions are slower: {REMEDY}"
-    return Finding("shared memory", f"{free / 1e6:,.0f} MB free", "" if free >= _LEAST_SHARED_BYTES else remedy)
+    return Finding(f"{free / 1e6:,.0f} MB free", "" if free >= _LEAST_SHARED_BYTES else remedy)
 
 
 def _gpu() -> Finding:
     try:
         count = device_library().num_devices()
     except WorldUnavailable as error:
-        return Finding("GPU", f"none: {error}")
-    return _tried("GPU", 2, "mpi", "cuda") if count else Finding("GPU", "none visible to this process")
+        return Finding(f"none: {error}")
+    return _tried(2, "mpi", "cuda") if count else Finding("none visible to this process")
 
 
 def _algorithms() -> Finding:
     """How `auto` chooses algorithms."""
     tuned = Tuned.load(Tuned.path())
     by = "the model of this machine; `simdist bench --tune` measures" if tuned is None else f"{Tuned.path()}, measured"
-    return Finding("algorithms", f"auto uses {by}")
+    return Finding(f"auto uses {by}")
 
 
 def _folders() -> Finding:
@@ -140,4 +136,4 @@ def _folders() -> Finding:
         free = shutil.disk_usage(folder).free
     place = tempfile.gettempdir()
     remedy = f"{place} holds the jobs' temporary files: free some space, or set TMPDIR to another folder"
-    return Finding("folders", f"{place} has {free / 1e9:,.1f} GB free", "" if free >= _LEAST_DISK_BYTES else remedy)
+    return Finding(f"{place} has {free / 1e9:,.1f} GB free", "" if free >= _LEAST_DISK_BYTES else remedy)

@@ -68,13 +68,12 @@ class Activity:
 
     def marks(self) -> list[float]:
         """All moments at which an interval begins or ends."""
-        lists = (self.messages, self.collectives, self.computing, self.waits, self.late)
-        return [mark for intervals in lists for interval in intervals for mark in interval]
+        return [mark for name in self.__slots__ for interval in getattr(self, name) for mark in interval]
 
     def between(self, start_s: float, end_s: float) -> "Activity":
         """The part of it within this time."""
         part = Activity()
-        for name in Activity.__slots__:
+        for name in self.__slots__:
             inside = [(max(a, start_s), min(b, end_s)) for a, b in getattr(self, name) if a < end_s and b > start_s]
             setattr(part, name, inside)
         return part

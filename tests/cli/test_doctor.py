@@ -21,8 +21,8 @@ EVERYTHING = ["Python", "machine", "shared memory", "folders", "virtual ranks", 
 @pytest.fixture
 def quick(monkeypatch):
     """Without jobs."""
-    monkeypatch.setattr(checkup, "_real_ranks", lambda: checkup.Finding("real ranks", "not asked for"))
-    monkeypatch.setattr(checkup, "_gpu", lambda: checkup.Finding("GPU", "not asked for"))
+    monkeypatch.setattr(checkup, "_real_ranks", lambda: checkup.Finding("not asked for"))
+    monkeypatch.setattr(checkup, "_gpu", lambda: checkup.Finding("not asked for"))
 
 
 def told(capsys, code):
@@ -76,7 +76,7 @@ def test_without_mpi_all_the_rest_is_told(monkeypatch, capsys):
     ("name", "value", "what", "remedy"),
     [
         ("_count", lambda comm, device: ([comm.size, 1], ""), "virtual ranks", "count wrong"),
-        ("all_reduce", lambda x, comm, algorithm: x.fill(len(algorithm)), "virtual ranks", "of ([4, 6],"),
+        ("all_reduce", lambda x, comm, algorithm: x.fill(len(algorithm)), "virtual ranks", "gave ([4, 6],"),
         ("_count", lambda comm, device: {}[0], "virtual ranks", "KeyError: 0"),
         ("room", lambda: Room(64e6, 64e6), "shared memory", "--shm-size"),
         ("shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=64e6)), "folders", "TMPDIR"),
