@@ -10,7 +10,6 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.bench.trial import Trial
 from simdist.collectives import all_gather, cost
-from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, run, world
 from simdist.launch.room import check_room
@@ -80,13 +79,9 @@ def per_rank(
     group = job.split(0 if job.rank < ranks else None, job.rank)
     if group is None:
         return None
-    found = _together(program, group, args, options.get("check", True))
-    group.free()  # MPI has room for some 2000
-    return found if job.rank == 0 else None
-
-
-def _together(program: Callable[..., Array], group: Communicator, args: tuple[Any, ...], check: bool) -> Array:
-    group.check = check
+    group.check = options.get("check", True)
     mine = np.ascontiguousarray(program(group, *args))
     group.check = True
-    return all_gather(mine, group).reshape(group.size, *mine.shape)
+    found = all_gather(mine, group).reshape(ranks, *mine.shape)
+    group.free()  # MPI has room for some 2000
+    return found if job.rank == 0 else None

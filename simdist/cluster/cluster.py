@@ -62,10 +62,8 @@ class Cluster:
     tuned: Tuned | None = None
 
     def __post_init__(self) -> None:
-        require_kind("device", self.device, Device)
-        require_kind("inside", self.inside, Link)
-        require_kind("between", self.between, Link)
-        require_kind("host", self.host, Host)
+        for name, kind in {"device": Device, "inside": Link, "between": Link, "host": Host}.items():
+            require_kind(name, getattr(self, name), kind)
         if self.tuned is not None:
             require_kind("tuned", self.tuned, Tuned)
         require_whole("devices_per_node", self.devices_per_node, 1)

@@ -9,6 +9,7 @@ Source: Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE Trans. Parallel Distrib.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from simdist.arrays import Array, Chunks
@@ -25,23 +26,17 @@ __all__ = ["bruck_all_gather", "bruck_all_to_all"]
 # -- all-gather ---------------------------------------------------------------------------------------
 
 
-class _Rotated:
-    """Chunks counted from one rank's own: where the run of the first m of them ends, for 0 <= m <= p."""
-
-    def __init__(self, chunks: Chunks, rank: int) -> None:
-        self._chunks, self._rank = chunks, rank
-        self.n = chunks[len(chunks) - 1].stop
-
-    def end(self, m: int) -> int:
-        """The length of the run of m chunks from the rank's own on, round the ring."""
-        turns, last = divmod(self._rank + m, len(self._chunks))
-        items: int = turns * self.n + self._chunks[last].start - self._chunks[self._rank].start
-        return items
+def _end(chunks: Chunks, rank: int, m: int) -> int:
+    """Where the run of the first m chunks ends, counted from this rank's own on, round the ring; 0 <= m <= p."""
+    p = len(chunks)
+    turns, last = divmod(rank + m, p)
+    items: int = turns * chunks[p - 1].stop + chunks[last].start - chunks[rank].start
+    return items
 
 
 def _all_gather_cost(case: Case) -> Cost:
-    p, rotated = case.ranks, _Rotated(case.chunks, case.rank)
-    sent = [rotated.end(min(d, p - d)) * case.itemsize for d in distances(p)]
+    p = case.ranks
+    sent = [_end(case.chunks, case.rank, min(d, p - d)) * case.itemsize for d in distances(p)]
     return Cost(steps=len(sent), messages=len(sent), sent_bytes=sum(sent))
 
 
@@ -66,12 +61,12 @@ def bruck_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> None:
     Cost per rank: ceil(lg p) messages, n(p-1)/p bytes sent.
     """
     p, r = comm.size, comm.rank
-    rotated, own = _Rotated(chunks, r), chunks[r]
+    end, own = partial(_end, chunks, r), chunks[r]
     y = scratch(x)
-    y[: rotated.end(1)] = x[own]
+    y[: end(1)] = x[own]
     for d in distances(p):
         m = min(d, p - d)
-        comm.sendrecv(y[: rotated.end(m)], (r - d) % p, y[rotated.end(d) : rotated.end(d + m)], (r + d) % p)
+        comm.sendrecv(y[: end(m)], (r - d) % p, y[end(d) : end(d + m)], (r + d) % p)
     tail = len(x) - own.start
     x[own.start :] = y[:tail]
     x[: own.start] = y[tail:]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.comm.peers import ROOM_BYTES
 
-__all__ = ["Moves", "fits_one_shot", "in_memory", "is_short", "rooms"]
+__all__ = ["Moves", "fits_one_shot", "is_short", "rooms"]
 
 _SHORT = {  # by `Peers.memory_of`: the most bytes of one array, and of all ranks' arrays together
     "host": (1 << 12, 1 << 14),
@@ -46,14 +46,9 @@ class Moves(NamedTuple):
         if case.ranks == 1:
             return Formula(0, 0)
         num_bytes = self.read_bytes + self.written_bytes + self.private_bytes
-        return in_memory(case, self.meetings, num_bytes, self.peer_bytes, self.crowd_bytes)
-
-
-def in_memory(case: Case, meetings: int, num_bytes: float, peer_bytes: float, crowd_bytes: float) -> Formula:
-    """The Formula of num_bytes read and written, peer_bytes of them in the memory of other ranks."""
-    if case.one_memory:
-        return Formula(meetings, 0, num_bytes / 3)
-    return Formula(meetings, peer_bytes + crowd_bytes, (num_bytes - peer_bytes) / 3)
+        if case.one_memory:
+            return Formula(self.meetings, 0, num_bytes / 3)
+        return Formula(self.meetings, self.peer_bytes + self.crowd_bytes, (num_bytes - self.peer_bytes) / 3)
 
 
 def rooms(items: int, itemsize: int, chunks: int = 1) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from simdist.arrays import Array, Chunks
 from simdist.collectives.cost import Case, Cost, Formula
-from simdist.collectives.direct_cost import Moves, in_memory, is_short, rooms
+from simdist.collectives.direct_cost import Moves, is_short, rooms
 from simdist.collectives.direct_fold import copy_to, led_slices
 from simdist.collectives.direct_nodes import (
     all_gather_cost,
@@ -48,13 +48,12 @@ def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
 def _broadcast_formula(case: Case, staged: bool = False) -> Formula:
     if not case.on_one_node:
         return broadcast_formula(case, staged)
-    if case.ranks == 1:
-        return Formula(0, 0)
-    n, moves = case.num_bytes, _broadcast_moves(replace(case, rank=case.root), staged)
-    if not (staged or is_short(n, case.ranks)):
-        return moves.formula(case)
+    n, p = case.num_bytes, case.ranks
+    if not (staged or is_short(n, p)):
+        return _broadcast_moves(replace(case, rank=case.root), staged).formula(case)
     # Root leaves one part while the others take the last: 2n bytes each, and one part more until all have the last.
-    return in_memory(case, moves.meetings, 2 * n + 2 * n / moves.meetings, n, (case.ranks - 2) * n)
+    other = _broadcast_moves(replace(case, rank=(case.root + 1) % p), staged)
+    return other._replace(private_bytes=n + 2 * n // other.meetings).formula(case)
 
 
 @algorithm("broadcast", "direct", cost=_broadcast_cost, formula=_broadcast_formula, by_messages=False)
