@@ -188,8 +188,8 @@ def _figures_of(trials: list[Trial], p: int, where: str, cluster: Cluster) -> Ar
 
 
 def _figures(comm: Communicator, trials: list[tuple[Any, ...]], done: Callable[[], object] = lambda: None) -> Array:
-    """For each trial: error, whether it is too large, messages, bytes, those of `cost`, which traffic differs first (of
-    Traffic, from 1; 0 for none), a fingerprint of the result.
+    """For each trial: the error, whether it is too large, messages, bytes, both of them by `cost`, the first field of
+    Traffic that differs (from 1; 0 for none), a fingerprint of the result.
 
     Args:
         done: called by rank 0 after each.

@@ -1,6 +1,6 @@
 """Topologies: how many hosts some switches join, by which cables, and how many cables join the halves of a network.
 
-    fat tree            of switches with k ports, half of them down, half of them up; above all others they are all down
+    fat tree            of switches with k ports, half of them down, half of them up; on the top level all down
     dragonfly           groups of a switches, each with cables to p hosts, to all others of its group, and h to other
                         groups: one cable from each of the a h + 1 groups to each other
     HyperX              switches in a lattice, each with cables to all others along every axis

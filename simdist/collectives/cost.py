@@ -174,7 +174,7 @@ class Case:
         one_memory: whether the ranks of a node share one memory. If not, what they read and write in a peer's memory
             crosses the link.
         first_lacks: how many ranks fewer than a full node the first node has.
-        num_nodes: how many nodes there are; 0 for as few as hold the ranks, where only the last may lack some, too.
+        num_nodes: how many nodes there are; 0 for as few as hold the ranks: of the others only the last may lack some.
     """
 
     ranks: int

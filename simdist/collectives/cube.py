@@ -18,8 +18,8 @@ gives its data to the host beforehand and gets the result afterwards.
     place      0 <-- '     1 <-- '     2     3        1 is the guest of 0, 3 is the guest of 2
 
 Formulas count these two as separate rounds. They are upper bounds where messages wait for their receives, because a
-place without a guest starts earlier. Small messages do not wait. One from such a place may then come a round early and
-occupy a port for which another message is due, which costs about one message more.
+place without a guest starts earlier. Small messages do not wait: one from such a place may come a round early and
+occupy a port when another message is due, which costs about one message more.
 
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
 """

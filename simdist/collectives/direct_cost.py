@@ -57,7 +57,7 @@ def rooms(items: int, itemsize: int, chunks: int = 1) -> int:
 
 
 def is_short(num_bytes: int, ranks: int, memory: str = "host") -> bool:
-    """Whether an array is copied at once, wherever it is: faster than to find out and to meet again."""
+    """Whether an array is so short that it is copied, wherever it is: to find out would take one more meeting."""
     most, together = _SHORT[memory]
     return num_bytes <= most and num_bytes * ranks <= together
 

@@ -7,8 +7,8 @@ inside      0 - 1 - 2 - 3         4 - 5 - 6 - 7         8 - 9 - 10 - 11
             |                     |                     |
 between     +---------------------+---------------------+
 
-Costs and formulas are of ranks that fill nodes of equal size in order; the last may lack some. The steps of a cost are
-those of the longest way.
+Costs and formulas assume that the ranks fill the nodes in order, so that only the last may lack some. The steps of a
+cost are those of the nodes that take the most.
 """
 
 from dataclasses import replace

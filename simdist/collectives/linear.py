@@ -6,8 +6,8 @@
 The plainest way, against which the others are measured. What the root sends or receives grows with p, and
 all others wait for it.
 
-Formulas are those of one message at a time, each with its latency, as of a root that waits until a message has arrived.
-For short arrays they are upper bounds: where messages are in flight together, all take about one latency.
+In the formulas a message is sent when the one before has arrived. For short arrays they are upper bounds: messages that
+are in flight together all take about one latency.
 """
 
 import numpy as np

@@ -21,7 +21,7 @@ class Phase(Formula):
         return self._senders
 
     def over_links(self, links: Links) -> float:
-        """See Formula. Places share a card that are as many apart as there are cards, or a multiple of it."""
+        """See Formula. Two places share a card if they are a multiple of the number of cards apart."""
         if self._senders:
             most = min(ceil(self._senders / min(1, links.cards)), ceil(self._places / links.cards))
             links = links._replace(link=links.link.among(most, 1), cards=inf)
@@ -41,8 +41,8 @@ def phase(counts: Formula, senders: int, places: int = 0) -> Phase:
 
 
 class OverNodes(Formula):
-    """The Formula of several phases, made by `over_nodes`, `in_turn` or `longest`: its counts are of all together, and
-    its time on several nodes is that of each phase over its own link, one after the other or all at once.
+    """The Formula of several phases, one after the other or all at once, each over its own link. Its counts are those
+    of all together. `over_nodes`, `in_turn` and `longest` make it.
     """
 
     _phases: Sequence[Formula]

@@ -49,9 +49,9 @@ class Algorithm:
         all_to_all                   run(x, y, comm)             both shape (p, m): y[i] becomes rank i's x[this rank]
         barrier                      run(comm)
 
-    and options by name; chunks has each rank's slice. All but scatter and gather leave their result in x (in chunk r of
-    partition(n, p): reduce_scatter), and return nothing. Allocate working space by np.empty_like(x, shape=(n,)): it is
-    then of x's kind, on a GPU, or a phantom. The shape is a tuple, since CuPy takes shape=0 as not given.
+    and options by name; chunks has each rank's slice. Only scatter and gather return their result; the others leave it
+    in the array, reduce_scatter in chunk r of partition(n, p). Allocate working space by np.empty_like(x, shape=(n,)):
+    it is then of x's kind, on a GPU, or a phantom. The shape is a tuple, since CuPy takes shape=0 as not given.
 
     Attributes:
         operation, name: "all_reduce", "ring".

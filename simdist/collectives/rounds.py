@@ -5,11 +5,11 @@
     shift      every rank sends to the one d after it, round the ring
     tree       place 0 meets d, 2d meets 3d, 4d meets 5d, …       in a binomial tree, places counted from the root
 
-In a round in which no message leaves a node, messages take the link inside. In any other they take the one between, and
-those that leave, or enter, the busiest node share its cards. All ranks are taken to end a round together. This is an
+A round in which no message leaves its node takes the link inside; any other takes the one between nodes, and the
+messages that leave, or enter, the busiest node share its cards. All ranks are taken to end a round together. That is an
 upper bound where they do not: in a tree, whose ranks have different rounds, and for short messages, which do not wait
-until their receivers are ready. Where several share a card at both ends, it may be a fifth too low, since one that
-waits for the second card keeps others from the first.
+for their receivers. Where messages share a card at both ends, it may be a fifth too low: one that waits for the second
+card keeps others from the first.
 """
 
 from collections import Counter
@@ -46,8 +46,10 @@ def by_rounds(case: Case, rounds: Iterable[tuple[Leaving, Formula]]) -> Formula:
 
 
 def busiest(k: int, src: Any, dst: Any) -> Leaving:
-    """What leaves the busiest node of k ranks when the ranks src, an array, send to dst. Where the first node lacks
-    ranks, count from the first that it lacks.
+    """What leaves, or enters, the busiest node of k ranks.
+
+    Args:
+        src, dst: arrays of ranks, who sends to whom, counted as if the first node were full.
     """
     away = src // k != dst // k
     if not away.any():
@@ -76,8 +78,8 @@ def _tree(p: int, k: int, lacks: int, root: int, d: int) -> Leaving:
 
 
 def shift(case: Case, d: int) -> Leaving:
-    """Of a shift: of a full node the last d ranks send to others, if d is less than k; but its first k - (p-d) reach
-    its last ones, round the ring.
+    """Of a shift: the last d ranks of a full node send to others, or all k; but its first k - (p-d) reach its last
+    ones, round the ring.
     """
     p, k = case.ranks, case.per_node
     messages = k - max(0, k - d) - max(0, k - (p - d))

@@ -3,8 +3,8 @@
     p   ranks            root   the rank that has the array, or gets it
     n   items            c1     chunk 1 of p
 
-A binomial tree sends the whole array in every round. Here it is cut first, and each piece goes its own way:
-about 2n bytes in all, for any p.
+A binomial tree sends the whole array in each of its lg p rounds. Here it is cut first, and each piece goes its own way:
+no rank sends more than about 2n bytes, for any p.
 
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66: the broadcast of
 long messages, after van de Geijn, and the reduce of long messages, after Rabenseifner.
