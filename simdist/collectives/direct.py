@@ -86,25 +86,26 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
     comm, itemsize = peers.comm, x.dtype.itemsize
     p, r, takes = comm.size, comm.rank, comm.rank in to
     parts = segments(len(x), itemsize, ROOM_BYTES)
-    mine = x[parts[0]]
-    kept = _kept(mine, peers)
-    copies = peers.post(*_left(mine, kept[r]))
+
+    def leave(part: slice) -> tuple[Array, Sequence[slice], Sequence[Array]]:
+        mine = x[part]
+        kept = _kept(mine, peers)
+        return mine, kept, peers.post(*_left(mine, kept[r]))
+
+    mine, kept, copies = leave(parts[0])
     start_s = comm.clock()
     for k in range(1, len(parts) + 1):
         items = _fold_left(mine, copies, kept, peers, op, to)
         n, own = mine.nbytes, (kept[r].stop - kept[r].start) * itemsize
         _, read, written, private, _, far, crowd = _staged_moves(n, items * itemsize, own, p, len(to), takes)
         peers.moved(start_s, read, written, far, private, (p - 1) * items, posted_bytes=n - own, crowd_bytes=crowd)
-        summed, sums, at = mine, copies[r], kept[r]
+        sums, (before, behind) = copies[r], _left(mine, kept[r])
         if k < len(parts):
-            mine = x[parts[k]]
-            kept = _kept(mine, peers)
-            copies = peers.post(*_left(mine, kept[r]))
+            mine, kept, copies = leave(parts[k])
         else:
             peers.meet()
         start_s = comm.clock()
         if takes:
-            before, behind = _left(summed, at)
             before[...] = sums[: len(before)]
             behind[...] = sums[len(before) :][: len(behind)]
 

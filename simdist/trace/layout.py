@@ -84,55 +84,40 @@ class Layout:
         flying = sorted(flying + strays, key=lambda i: (start[i], spans[i].name != "send", end[i]))
         self._fly(flying, stays, start, end)
 
-    def _nest(self, operations: list[int], start: dict[int, int], end: dict[int, int]) -> tuple[list[int], list[int]]:
-        """Which operations nest on lane 0, and which do not."""
-        stays: list[int] = []
+    def _nest(
+        self, operations: list[int], start: dict[int, int], end: dict[int, int]
+    ) -> tuple[dict[int, int | None], list[int]]:
+        """The operations that nest on lane 0, each with the one around it, and those that do not nest."""
+        stays: dict[int, int | None] = {}
         strays: list[int] = []
         open_: list[int] = []
         for i in operations:
             while open_ and end[open_[-1]] <= start[i]:
                 open_.pop()
-            if open_ and end[i] > end[open_[-1]]:
+            outer = open_[-1] if open_ else None
+            if outer is not None and end[i] > end[outer]:
                 strays.append(i)
                 continue
-            if open_:
-                self.encloses[open_[-1]] = True
+            if outer is not None:
+                self.encloses[outer] = True
             open_.append(i)
-            stays.append(i)
+            stays[i] = outer
         return stays, strays
 
-    def _fly(self, flying: list[int], stays: list[int], start: dict[int, int], end: dict[int, int]) -> None:
+    def _fly(self, flying: list[int], stays: dict[int, int | None], start: dict[int, int], end: dict[int, int]) -> None:
         """Give each of these spans, in the order of their starts, the first lane on which it overlaps nothing."""
-        marks = sorted([start[i] for i in stays] + [end[i] for i in stays])
+        begun = list(stays)
+        starts = [start[i] for i in begun]
+        marks = sorted([*starts, *(end[i] for i in begun)])
         lanes, free_at_0 = Lanes(), 0
-        enclosing = _Enclosing(stays, start, end)
         for i in flying:
-            outer = enclosing.of(i)
+            k = bisect_right(starts, start[i])
+            outer = begun[k - 1] if k else None
+            while outer is not None and (end[outer] <= start[i] or end[outer] < end[i]):
+                outer = stays[outer]
             if outer is not None:
                 self.encloses[outer] = True
             if free_at_0 <= start[i] and bisect_right(marks, start[i]) >= bisect_left(marks, end[i]):
                 free_at_0 = end[i]
                 continue
             self.lane[i] = 1 + lanes.take(start[i], end[i])
-
-
-class _Enclosing:
-    """The operations open at a moment; queries come in the order of time."""
-
-    def __init__(self, operations: list[int], start: dict[int, int], end: dict[int, int]) -> None:
-        self._coming = operations[::-1]
-        self._open: list[int] = []
-        self._start, self._end = start, end
-
-    def of(self, i: int) -> int | None:
-        """The innermost that is open when span i starts and does not end before it; None if there is none."""
-        while self._coming and self._start[self._coming[-1]] <= self._start[i]:
-            arriving = self._coming.pop()
-            self._close(self._start[arriving])
-            self._open.append(arriving)
-        self._close(self._start[i])
-        return next((k for k in reversed(self._open) if self._end[k] >= self._end[i]), None)
-
-    def _close(self, moment: int) -> None:
-        while self._open and self._end[self._open[-1]] <= moment:
-            self._open.pop()
