@@ -202,15 +202,13 @@ def _exchange_moves(case: Case, staged: bool = False) -> Moves:
 
 
 def _exchange_cost(case: Case, staged: bool = False) -> Cost:
-    if case.on_one_node:
-        return _exchange_moves(case, staged).cost(case)
-    return find("all_to_all", "pairwise").cost(case)
+    pairwise = find("all_to_all", "pairwise").cost
+    return _exchange_moves(case, staged).cost(case) if case.on_one_node else pairwise(case)
 
 
 def _exchange_formula(case: Case, staged: bool = False) -> Formula:
-    if case.on_one_node:
-        return _exchange_moves(case, staged).formula(case)
-    return find("all_to_all", "pairwise").formula(case)
+    pairwise = find("all_to_all", "pairwise").formula
+    return _exchange_moves(case, staged).formula(case) if case.on_one_node else pairwise(case)
 
 
 @algorithm("all_to_all", "direct", cost=_exchange_cost, formula=_exchange_formula, by_messages=False)

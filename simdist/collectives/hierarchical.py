@@ -53,10 +53,9 @@ class Leaders(NamedTuple):
         ranks = min(per_node, case.ranks - node * per_node)
         own = Case(ranks, case.num_bytes, place, itemsize=case.itemsize)
         between = _between(case, node)
-        phases = [find(each, name).cost(own, **inside) for each, name in self._asdict().items() if each != "all_reduce"]
+        mine = in_turn(*(find(each, getattr(self, each)).cost(own, **inside) for each in ("reduce", "broadcast")))
         if place == 0:
-            phases.append(find("all_reduce", self.all_reduce).cost(between))
-        mine = in_turn(*phases)
+            mine = in_turn(mine, find("all_reduce", self.all_reduce).cost(between))
         if case.rank == 0:
             return mine
         return mine._replace(steps=self.cost(replace(case, rank=0), per_node, **inside).steps)

@@ -1,6 +1,6 @@
 """Phases: formulas of what crosses different links, inside nodes and between them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil, inf
 from typing import TypeVar
 
@@ -46,7 +46,7 @@ class OverNodes(Formula):
     """
 
     _phases: Sequence[Formula]
-    _at_once: bool
+    _together: Callable[[Iterable[float]], float]
 
     @property
     def senders(self) -> int:
@@ -55,14 +55,13 @@ class OverNodes(Formula):
 
     def over_links(self, links: Links) -> float:
         """See Formula."""
-        times = (each.over_links(links) for each in self._phases)
-        return max(times) if self._at_once else sum(times)
+        return self._together(each.over_links(links) for each in self._phases)
 
 
 def longest(counts: Formula, *phases: Formula) -> Formula:
     """The Formula of phases that run at once: it has these counts, and takes as long as the longest of the phases."""
     found = OverNodes(*counts)
-    found._phases, found._at_once = phases, True
+    found._phases, found._together = phases, max
     return found
 
 
@@ -77,21 +76,16 @@ def in_turn(*parts: Counts) -> Counts:
     if all(type(part) is Formula for part in parts):
         return Formula(*counts)
     found = OverNodes(*counts)
-    found._phases, found._at_once = parts, False
+    found._phases, found._together = parts, sum
     return found
 
 
-def over_nodes(
-    case: Case, inside: Formula, between: Formula, senders: int | None = None, at_once: bool = False
-) -> Formula:
-    """The Formula of phases inside nodes and of phases between them; on a single node, just their sum.
+def over_nodes(case: Case, inside: Formula, between: Formula, senders: int | None = None) -> Formula:
+    """The Formula of phases inside nodes and of phases between them, in turn; on a single node, just their sum.
 
     Args:
         senders: how many ranks of a node take part in the phases between nodes; by default all.
-        at_once: whether both run at the same time, so that only the longer one counts.
     """
-    both = in_turn(inside, between)
     if case.on_one_node:
-        return both
-    phases = phase(inside, 0), phase(between, case.per_node if senders is None else senders)
-    return longest(both, *phases) if at_once else in_turn(*phases)
+        return in_turn(inside, between)
+    return in_turn(phase(inside, 0), phase(between, case.per_node if senders is None else senders))
