@@ -34,19 +34,16 @@ def flat(x: Array, comm: Communicator, writable: bool = True) -> Array:
         x = np.asarray(x)
     if not hasattr(x, "dtype") or not hasattr(x, "reshape"):
         raise ArrayError(f"rank {comm.rank} gave {type(x).__name__} {x!r:.60}; a collective needs an array")
-    if x.dtype.hasobject or not _native(x.dtype):  # text, times, records, another byte order
-        raise ArrayError(f"rank {comm.rank} gave an array of {x.dtype}; a collective needs native numbers or bools")
+    dtype = x.dtype
+    builtin = dtype.isbuiltin or (dtype.isnative and dtype.kind in "biufc")  # of an unpickled one isbuiltin is false
+    if dtype.hasobject or not builtin:  # text, times, records, another byte order
+        raise ArrayError(f"rank {comm.rank} gave an array of {dtype}; a collective needs native numbers or bools")
     if not x.flags.c_contiguous:
         layout = f"shape {x.shape}, strides {x.strides}"
         raise ArrayError(f"rank {comm.rank} gave an array that is not C-contiguous ({layout}); pass a copy")
     if writable and not getattr(x.flags, "writeable", True):  # so is a NumPy scalar; arrays on devices never are
         raise ArrayError(f"rank {comm.rank} gave a read-only array of shape {x.shape}; this collective writes to it")
     return x.reshape(-1)
-
-
-def _native(dtype: Any) -> bool:
-    """Whether it is a dtype of numbers or bools in native byte order; `isbuiltin` is false for an unpickled one."""
-    return bool(dtype.isbuiltin) or (dtype.isnative and dtype.kind in "biufc")
 
 
 def scratch(like: Array, shape: int | tuple[int, ...] | None = None) -> Array:

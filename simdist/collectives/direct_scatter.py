@@ -45,8 +45,7 @@ def direct_reduce_scatter(x: Array, comm: Communicator, op: Reduction, staged: b
         into      x0                  x1                  x2                  x3
 
     Staged, or where arrays are short, each rank leaves a copy of a piece of every chunk but its own, and folds the
-    pieces of its own.
-    On several nodes it is the all-reduce.
+    pieces of its own. On several nodes it is the all-reduce.
 
     Args:
         staged: whether to copy arrays even if they are in shared memory.

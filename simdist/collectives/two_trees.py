@@ -9,11 +9,10 @@ r"""Two trees: two binary trees over the same ranks, such that the inner ranks o
                / \     / \                          / \     / \
               0   2   4   6                        1   3   5   7
 
-In each tree a rank sits at a place from 1 to p: rank r at place r + 1 of tree 0 and at place r of tree 1, where
-rank 0 has place p. In-order traversal visits the places from left to right, and the odd ones are leaves. Let b be
-the lowest set bit of place i: its parent is i + b or i - b, whichever has 2b as its lowest set bit: that of 5 = 101
-is 6 = 110, of 6 it is 4 = 100, and of 4 it is 8 = 1000. Where i + b is beyond p, the parent is i - b; where that is
-0, i is the root.
+In each tree a rank sits at a place from 1 to p: rank r at place r + 1 of tree 0 and at place r of tree 1, where rank 0
+has place p. In-order traversal visits the places from left to right, and the odd ones are leaves. Let b be the lowest
+set bit of place i: its parent is i + b or i - b, whichever has 2b as its lowest set bit: that of 5 = 101 is 6 = 110, of
+6 it is 4 = 100, and of 4 it is 8 = 1000. Where i + b is beyond p, the parent is i - b; where that is 0, i is the root.
 
 On the way up a rank sends at most two messages per segment, one in each tree, and receives at most two, from its
 children in the only tree where it has any. Edges have two colours, one active in even steps, the other in odd ones: a
