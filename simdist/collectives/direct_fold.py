@@ -71,11 +71,10 @@ class Slice:
         items, num_bytes: of the slice of one array.
     """
 
-    __slots__ = ("_fold_to", "_plans", "_rounded", "blocks", "dtype", "items", "num_bytes")
+    __slots__ = ("_fold_to", "_plans", "_rounded", "blocks", "items", "num_bytes")
 
     def __init__(self, arrays: Sequence[Array], part: slice) -> None:
-        self.dtype = dtype = arrays[0].dtype
-        start, self.items = part.start, part.stop - part.start
+        dtype, start, self.items = arrays[0].dtype, part.start, part.stop - part.start
         block_bytes = max(_LEAST_BLOCK_BYTES, _BLOCKS_BYTES // len(arrays))
         cuts = blocks(self.items, dtype.itemsize, arrays[0], block_bytes)
         self.blocks = [[x[start + cut.start : start + cut.stop] for x in arrays] for cut in cuts]

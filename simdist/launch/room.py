@@ -1,6 +1,7 @@
 """Room: how many ranks this machine can hold."""
 
 import os
+import resource
 from pathlib import Path
 
 from simdist.errors import ArgumentError
@@ -33,10 +34,7 @@ def check_room(ranks: int, world: str) -> None:
 
 def available_bytes() -> int | None:
     """The free memory, by the kernel and by the container's limit; None if unknown."""
-    found = []
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            found.append(int(line.split()[1]) << 10)
+    found = [int(line.split()[1]) << 10 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
     limit, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
     if limit is not None and used is not None:
         found.append(max(0, limit - used))
@@ -46,9 +44,7 @@ def available_bytes() -> int | None:
 def _most_processes() -> int | None:
     """How many processes there may be; None if unknown."""
     found = [_number("/proc/sys/kernel/pid_max"), _number("/sys/fs/cgroup/pids.max")]
-    if hasattr(os, "getuid") and os.getuid() != 0:  # this limit does not apply to root
-        import resource
-
+    if os.getuid() != 0:  # this limit does not apply to root
         soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
         found.append(None if soft == resource.RLIM_INFINITY else soft)
     return min((n for n in found if n is not None), default=None)
