@@ -12,8 +12,8 @@ __all__ = ["check_communicator", "describe", "flat", "root_of", "scratch"]
 
 
 def check_communicator(comm: Any, given: Any = None) -> None:
-    """Raise ArgumentError unless comm is a communicator, and not None, say, what `split(None)` returns. The argument
-    before it, `given`, may be the one.
+    """Raise ArgumentError unless comm is a communicator: not None, which `split(None)` returns, nor swapped with the
+    argument before it, `given`.
     """
     if not hasattr(comm, "attached"):  # isinstance of an abstract class takes five times as long
         swapped = "; the communicator comes after the array" if isinstance(given, Communicator) else ""

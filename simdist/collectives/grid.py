@@ -86,8 +86,9 @@ class Phases(NamedTuple):
     def formula(self, case: Case, row_size: int) -> Formula:
         """The sum of the three published times.
 
-        Rows stay inside nodes that consist of whole rows. Of other rows two may leave a node, by one card, unless they
-        consist of whole nodes. Columns leave as many times as rings of ranks that are a row apart.
+        Rows stay inside nodes that consist of whole rows. Rows that consist of whole nodes are rings over these. Of any
+        others two may leave a node at once, perhaps by the same card. As many columns leave a node as messages of a
+        shift by a row.
         """
         k = case.per_node
         alone = row_size % k == 0 or row_size == case.ranks

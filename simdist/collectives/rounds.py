@@ -108,12 +108,12 @@ class _Circuit(Formula):
 def circuit(case: Case, reduces: bool = False) -> Formula:
     """The Formula of p-1 shifts by 1, round a ring, where each rank sends on the chunk that it has just received.
 
-    A chunk that waits for its receiver goes when all have ended the step before, and so every step is as long as one
-    between two nodes. Shorter chunks do not wait for receivers, only for the sender's port. Then the last to arrive has
+    Long chunks wait for their receivers, so that all ranks end a step together, and each step is as long as one between
+    two nodes. Short ones, of at most eager_bytes, wait only for the sender's port. Then the last one to arrive has
 
         gone round the ring, over the links between m nodes and p-1-m of those inside
-        or waited at the way out of a node: for the p-2 chunks before it
-        or both: it has waited for k-2 chunks instead of crossing the node where it is first, or last
+        or waited to leave a node, for the p-2 chunks before it
+        or both: waited for k-2 chunks, instead of crossing the node where it starts, or ends
 
     whichever takes longest.
     """
