@@ -65,19 +65,19 @@ class Phases(NamedTuple):
         """
         row, column = grid
         chunks = partition(len(x), row.size)
-        find("reduce_scatter", self.reduce_scatter).run(x, row, op, **along_rows)
-        find("all_reduce", self.all_reduce).run(x[chunks[row.rank]], column, op)
-        find("all_gather", self.all_gather).run(x, row, chunks, **along_rows)
+        reduce_scatter, all_reduce, all_gather = map(find, self._fields, self)
+        reduce_scatter.run(x, row, op, **along_rows)
+        all_reduce.run(x[chunks[row.rank]], column, op)
+        all_gather.run(x, row, chunks, **along_rows)
 
     def cost(self, case: Case, row_size: int, **along_rows: Any) -> Cost:
         """What one rank does, where a row is row_size consecutive ranks; options as of `run`."""
         row, place = divmod(case.rank, row_size)
         whole = Case(row_size, case.num_bytes, place, itemsize=case.itemsize)
-        phases = in_turn(
-            find("reduce_scatter", self.reduce_scatter).cost(whole, **along_rows),
-            find("all_reduce", self.all_reduce).cost(_column(case, row_size, whole.chunk_bytes(place), row)),
-            find("all_gather", self.all_gather).cost(whole, **along_rows),
-        )
+        column = _column(case, row_size, whole.chunk_bytes(place), row)
+        reduce_scatter, all_reduce, all_gather = map(find, self._fields, self)
+        rows = in_turn(reduce_scatter.cost(whole, **along_rows), all_gather.cost(whole, **along_rows))
+        phases = in_turn(rows, all_reduce.cost(column))
         if place == 0:
             return phases
         first = self.cost(replace(case, rank=case.rank - place), row_size, **along_rows)
@@ -93,11 +93,9 @@ class Phases(NamedTuple):
         k = case.per_node
         alone = row_size % k == 0 or row_size == case.ranks
         whole = Case(row_size, case.num_bytes, 0, 0, case.itemsize, k if alone else 0, case.one_memory)
-        rows = in_turn(
-            find("reduce_scatter", self.reduce_scatter).formula(whole),
-            find("all_gather", self.all_gather).formula(whole),
-        )
-        columns = find("all_reduce", self.all_reduce).formula(_column(case, row_size, whole.chunk_bytes(0)))
+        reduce_scatter, all_reduce, all_gather = map(find, self._fields, self)
+        rows = in_turn(reduce_scatter.formula(whole), all_gather.formula(whole))
+        columns = all_reduce.formula(_column(case, row_size, whole.chunk_bytes(0)))
         across = shift(case, row_size).messages
         if case.on_one_node or k % row_size == 0:
             return over_nodes(case, rows, columns, senders=across)

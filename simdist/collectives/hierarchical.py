@@ -38,10 +38,11 @@ class Leaders(NamedTuple):
             inside: options of the first and the last algorithm.
         """
         node, leaders = grid
-        find("reduce", self.reduce).run(x, node, op, 0, **inside)
+        reduce, all_reduce, broadcast = map(find, self._fields, self)
+        reduce.run(x, node, op, 0, **inside)
         if node.rank == 0:
-            find("all_reduce", self.all_reduce).run(x, leaders, op)
-        find("broadcast", self.broadcast).run(x, node, 0, **inside)
+            all_reduce.run(x, leaders, op)
+        broadcast.run(x, node, 0, **inside)
 
     def cost(self, case: Case, per_node: int, **inside: Any) -> Cost:
         """What one rank does, where the ranks fill nodes of per_node in order and the last may lack some.
@@ -52,10 +53,10 @@ class Leaders(NamedTuple):
         node, place = divmod(case.rank, per_node)
         ranks = min(per_node, case.ranks - node * per_node)
         own = Case(ranks, case.num_bytes, place, itemsize=case.itemsize)
-        between = _between(case, node)
-        mine = in_turn(*(find(each, getattr(self, each)).cost(own, **inside) for each in ("reduce", "broadcast")))
+        reduce, all_reduce, broadcast = map(find, self._fields, self)
+        mine = in_turn(reduce.cost(own, **inside), broadcast.cost(own, **inside))
         if place == 0:
-            mine = in_turn(mine, find("all_reduce", self.all_reduce).cost(between))
+            mine = in_turn(mine, all_reduce.cost(_between(case, node)))
         if case.rank == 0:
             return mine
         return mine._replace(steps=self.cost(replace(case, rank=0), per_node, **inside).steps)
@@ -63,9 +64,9 @@ class Leaders(NamedTuple):
     def formula(self, case: Case, per_node: int) -> Formula:
         """The sum of the three published times."""
         inside = Case(per_node, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
-        first, last = find("reduce", self.reduce).formula(inside), find("broadcast", self.broadcast).formula(inside)
-        between = find("all_reduce", self.all_reduce).formula(_between(case))
-        return over_nodes(case, in_turn(first, last), between, senders=1)
+        reduce, all_reduce, broadcast = map(find, self._fields, self)
+        both = in_turn(reduce.formula(inside), broadcast.formula(inside))
+        return over_nodes(case, both, all_reduce.formula(_between(case)), senders=1)
 
 
 def _between(case: Case, node: int = 0) -> Case:

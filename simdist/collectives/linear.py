@@ -98,10 +98,6 @@ def linear_reduce(x: Array, comm: Communicator, op: Reduction, root: int) -> Non
         op(x, y)
 
 
-def _share_formula(case: Case) -> Formula:
-    return _one_by_one(case, Formula(1, case.num_bytes / case.ranks))
-
-
 # -- scatter ------------------------------------------------------------------------------------------
 
 
@@ -110,6 +106,10 @@ def _scatter_cost(case: Case) -> Cost:
     if case.rank != case.root:
         return Cost(steps, 0, 0)
     return Cost(steps, steps, case.num_bytes - case.chunk_bytes(case.root))
+
+
+def _share_formula(case: Case) -> Formula:
+    return _one_by_one(case, Formula(1, case.num_bytes / case.ranks))
 
 
 @algorithm("scatter", "linear", cost=_scatter_cost, formula=_share_formula)
