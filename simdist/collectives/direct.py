@@ -173,7 +173,9 @@ def _all_reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = Fa
 
 
 def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
-    return _all_reduce_moves(case, one_shot, staged).formula(case) if case.on_one_node else all_reduce_formula(case)
+    if case.on_one_node:
+        return _all_reduce_moves(case, one_shot, staged).formula(case)
+    return all_reduce_formula(case, staged)
 
 
 def _prepare(x: Array, comm: Communicator, op: Reduction) -> Callable[[Array], None] | None:

@@ -83,9 +83,9 @@ def all_reduce_cost(case: Case, staged: bool) -> Cost:
     return _plan(case.equal_nodes).cost(case, case.ranks_per_node, staged=staged)
 
 
-def all_reduce_formula(case: Case) -> Formula:
+def all_reduce_formula(case: Case, staged: bool) -> Formula:
     """Of the all-reduce over nodes."""
-    return _plan(case.equal_nodes).formula(case, case.ranks_per_node)
+    return _plan(case.equal_nodes).formula(case, case.ranks_per_node, staged=staged)
 
 
 # -- broadcast ----------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def _cost(case: Case, staged: bool = False) -> Cost:
 
 
 def _formula(case: Case, staged: bool = False) -> Formula:
-    return _moves(case, staged).formula(case) if case.on_one_node else all_reduce_formula(case)
+    return _moves(case, staged).formula(case) if case.on_one_node else all_reduce_formula(case, staged)
 
 
 @algorithm("reduce_scatter", "direct", cost=_cost, formula=_formula, by_messages=False)

@@ -83,8 +83,8 @@ class Phases(NamedTuple):
         first = self.cost(replace(case, rank=case.rank - place), row_size, **along_rows)
         return phases._replace(steps=first.steps)  # chunk 0 is the longest
 
-    def formula(self, case: Case, row_size: int) -> Formula:
-        """The sum of the three published times.
+    def formula(self, case: Case, row_size: int, **along_rows: Any) -> Formula:
+        """The sum of the three published times; options as of `run`.
 
         Rows stay inside nodes that consist of whole rows. Rows that consist of whole nodes are rings over these. Of any
         others two may leave a node at once, perhaps by the same card. As many columns leave a node as messages of a
@@ -94,7 +94,7 @@ class Phases(NamedTuple):
         alone = row_size % k == 0 or row_size == case.ranks
         whole = Case(row_size, case.num_bytes, 0, 0, case.itemsize, k if alone else 0, case.one_memory)
         reduce_scatter, all_reduce, all_gather = map(find, self._fields, self)
-        rows = in_turn(reduce_scatter.formula(whole), all_gather.formula(whole))
+        rows = in_turn(reduce_scatter.formula(whole, **along_rows), all_gather.formula(whole, **along_rows))
         columns = all_reduce.formula(_column(case, row_size, whole.chunk_bytes(0)))
         across = shift(case, row_size).messages
         if case.on_one_node or k % row_size == 0:

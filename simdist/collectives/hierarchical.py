@@ -45,10 +45,8 @@ class Leaders(NamedTuple):
         broadcast.run(x, node, 0, **inside)
 
     def cost(self, case: Case, per_node: int, **inside: Any) -> Cost:
-        """What one rank does, where the ranks fill nodes of per_node in order and the last may lack some.
-
-        Args:
-            inside: as of `run`.
+        """What one rank does, where the ranks fill nodes of per_node in order and the last may lack some; options as of
+        `run`.
         """
         node, place = divmod(case.rank, per_node)
         ranks = min(per_node, case.ranks - node * per_node)
@@ -61,11 +59,11 @@ class Leaders(NamedTuple):
             return mine
         return mine._replace(steps=self.cost(replace(case, rank=0), per_node, **inside).steps)
 
-    def formula(self, case: Case, per_node: int) -> Formula:
-        """The sum of the three published times."""
-        inside = Case(per_node, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
+    def formula(self, case: Case, per_node: int, **inside: Any) -> Formula:
+        """The sum of the three published times; options as of `run`."""
+        own = Case(per_node, case.num_bytes, itemsize=case.itemsize, one_memory=case.one_memory)
         reduce, all_reduce, broadcast = map(find, self._fields, self)
-        both = in_turn(reduce.formula(inside), broadcast.formula(inside))
+        both = in_turn(reduce.formula(own, **inside), broadcast.formula(own, **inside))
         return over_nodes(case, both, all_reduce.formula(_between(case)), senders=1)
 
 

@@ -221,6 +221,16 @@ def test_takes_as_long_as_the_formula_says(operation, p, num_bytes, one_memory, 
     assert took_s == pytest.approx(predicted(operation, "direct", p, num_bytes, cluster=cluster, **way), rel=1e-7)
 
 
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize(("p", "per_node"), [(16, 8), (15, 8), (7, 4)])
+@pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter"])
+def test_over_nodes_the_formula_too_knows_how_arrays_lie(operation, p, per_node, staged):
+    cluster, n = preset("a100").with_(devices_per_node=per_node), 1 << 24
+    took_s = run_virtual(lambda comm: call(comm, operation, phantom(n, np.uint8), staged=staged), p, cluster)[2]
+    told = formula(operation, "direct", ranks=p, num_bytes=n, ranks_per_node=per_node, one_memory=False, staged=staged)
+    assert told.on(cluster, p) == pytest.approx(took_s, rel=0.05)
+
+
 @pytest.mark.parametrize("items", [1, 3000, 300_000])
 @pytest.mark.parametrize("operation", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"])
 def test_to_wait_for_a_rank_that_is_late_is_no_move(operation, items):
