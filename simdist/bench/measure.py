@@ -101,11 +101,9 @@ def rows(
         found = per_rank(_time, ranks, args, "virtual", cluster=cluster, record=False, check=False)
     predicted = median_seconds(found)
     table = []
-    for i, length in enumerate(lengths):
-        for j, name in enumerate(names):
-            measured_s = None if measured is None else float(measured[i, j])
-            row = _row(operation, name, ranks, unit_bytes * length, cluster, measured_s, float(predicted[i, j]))
-            table.append(row)
+    for (i, j), predicted_s in np.ndenumerate(predicted):
+        measured_s = None if measured is None else float(measured[i, j])
+        table.append(_row(operation, names[j], ranks, unit_bytes * lengths[i], cluster, measured_s, float(predicted_s)))
     return table
 
 
@@ -120,10 +118,9 @@ def _row(
 ) -> Row:
     per_node = cluster.devices_per_node if ranks > cluster.devices_per_node else 0
     options = {"itemsize": 4, "ranks_per_node": per_node, "one_memory": cluster.one_memory}
-    case = formula(operation, name, ranks=ranks, num_bytes=num_bytes, **options)
-    published = case.on(cluster, ranks)
+    formula_s = formula(operation, name, ranks=ranks, num_bytes=num_bytes, **options).on(cluster, ranks)
     bus = bus_bytes_per_s(operation, ranks, num_bytes, predicted_s if measured_s is None else measured_s)
-    return Row(operation, name, ranks, num_bytes, measured_s, predicted_s, published, bus)
+    return Row(operation, name, ranks, num_bytes, measured_s, predicted_s, formula_s, bus)
 
 
 def _time(
