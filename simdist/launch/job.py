@@ -138,7 +138,7 @@ class Job:
         if self._process is None:
             return None
         known = len(self.deaths)
-        self._befriend()
+        self._watch_ranks()
         ended, code = self._ends.wait(wait_s), self._launcher_code(self._process)
         for rank in ended:
             self._see_end(rank)
@@ -184,8 +184,8 @@ class Job:
 
     # -- the ranks' processes ------------------------------------------------------------------------------
 
-    def _befriend(self) -> None:
-        """Watch the ranks' processes."""
+    def _watch_ranks(self) -> None:
+        """From now on notice the end of every rank that has started."""
         if len(self._ends) < self.ranks:
             for slot in self.board.slots():
                 if slot.pid and slot.rank not in self._ends and not self._ends.add(slot.rank, slot.pid):
