@@ -1,7 +1,6 @@
 """Gradients: whole on every rank until the end of a step (stage 1), or reduced to a rank's part at once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import numpy as np
 
@@ -15,58 +14,60 @@ from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import Units
 
-__all__ = ["Gradients", "Reduction", "ShardedGradients", "WholeGradients"]
+__all__ = ["Gradients", "ShardedGradients", "WholeGradients"]
 
 
-class Reduction(Observer):
-    """Reduce-scatters the gradients of each unit on a second stream as soon as backward has computed them.
+class Gradients(Observer, ABC):
+    """A rank's part of a batch's gradient. Each unit's is reduce-scattered on a second stream as soon as backward has
+    computed it.
 
         main             | backward of layer 3 | … of layer 2 | … of layer 1 | … of layer 0 | finish
         communication                          | r3           | r2           | r1           | r0   |
 
     Args:
         units: of the model.
-        rooms: for each unit, the memory of its gradients; units in the same slot share it.
-        slots: the number of each unit's slot.
+        slots: in which the units' gradients are; those of one slot take turns.
+        flat: zeros, of the slots' size.
         side: the second stream.
         sharing: of the communicator on that stream; the holders of a model reduce.
         algorithm: of the reduce-scatters.
-        on_reduced: on_reduced(i, chunk, last) is called on the second stream when this rank's chunk of unit i is
-            reduced.
 
     Attributes:
-        last: whether this micro-batch is the last of the batch.
+        rooms: for each unit, the memory of its gradients.
 
     Cost of a pass per rank, n bytes of gradients on p holders: a reduce-scatter per unit, n(p-1)/p bytes in total.
     """
 
-    def __init__(
-        self,
-        units: Units,
-        rooms: list[Array],
-        slots: list[int],
-        side: Stream,
-        sharing: Sharing,
-        algorithm: str,
-        on_reduced: Callable[[int, Array, bool], None],
-    ) -> None:
-        self._units = units
-        self._rooms = rooms
-        self._slots = slots
-        self._side = side
-        self._sharing = sharing
-        self._algorithm = algorithm
-        self._on_reduced = on_reduced
-        self.last = True
+    def __init__(self, units: Units, slots: Slots, flat: Array, side: Stream, sharing: Sharing, algorithm: str) -> None:
+        self.rooms = slots.cut(flat)
+        self._units, self._slots, self._flat = units, slots, flat
+        self._side, self._sharing, self._algorithm = side, sharing, algorithm
+        self._last = True  # whether this micro-batch is the last of the batch
         self._reductions: dict[int, Work] = {}  # by slot, the last reduction
         self._num_incomplete: dict[int, int] = {}  # by unit begun in backward, the number of incomplete gradients
+
+    @abstractmethod
+    def observer(self, last: bool) -> Observer:
+        """The observer of a micro-batch's backward; last: whether it is the last of the batch."""
+
+    @abstractmethod
+    def own(self) -> Array:
+        """This rank's part of the sum over the ranks, a vector of its holding."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Set them to zero."""
+
+    @abstractmethod
+    def _reduced(self, i: int, chunk: Array, last: bool) -> None:
+        """On the second stream: this rank's chunk of unit i is reduced."""
 
     def before_backward(self, layer: Layer) -> None:
         """Wait until the slots of the layer's units are free: their last gradients are reduced."""
         for i in dict.fromkeys(self._units.of[p] for p in layer.parameters):
             if i not in self._num_incomplete:
-                if self._slots[i] in self._reductions:
-                    self._reductions.pop(self._slots[i]).wait()
+                if self._slots.of[i] in self._reductions:
+                    self._reductions.pop(self._slots.of[i]).wait()
                 self._num_incomplete[i] = len(self._units[i].parameters)
 
     def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
@@ -85,60 +86,22 @@ class Reduction(Observer):
 
     def _start_reducing(self, i: int) -> None:
         del self._num_incomplete[i]
-        self._reductions[self._slots[i]] = self._side.start(self._reduce, i, self.last)
+        self._reductions[self._slots.of[i]] = self._side.start(self._reduce, i, self._last)
 
     def _reduce(self, i: int, last: bool) -> None:
         """On the second stream."""
-        chunk = reduce_scatter(self._rooms[i], self._sharing.holders, algorithm=self._algorithm)
-        self._on_reduced(i, chunk, last)
-
-
-class Gradients(ABC):
-    """A rank's part of a batch's gradient."""
-
-    @abstractmethod
-    def observer(self, last: bool) -> Observer:
-        """The observer of a micro-batch's backward; last: whether it is the last of the batch."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Wait until the batch's gradients are reduced."""
-
-    @abstractmethod
-    def own(self) -> Array:
-        """This rank's part of the sum over the ranks, a vector of its holding."""
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Set them to zero."""
+        chunk = reduce_scatter(self.rooms[i], self._sharing.holders, algorithm=self._algorithm)
+        self._reduced(i, chunk, last)
 
 
 class WholeGradients(Gradients):
-    """Gradients of all weights add up on every rank, and are reduced in place with the last micro-batch.
-
-    Args:
-        units: of the model.
-        slots: apart.
-        flat: zeros, of the slots' size.
-        side, sharing, algorithm: as of `Reduction`.
+    """Gradients of all weights add up on every rank, each unit in its own slot, and are reduced in place with the last
+    micro-batch.
     """
 
-    def __init__(self, units: Units, slots: Slots, flat: Array, side: Stream, sharing: Sharing, algorithm: str) -> None:
-        self._units = units
-        self._flat = flat
-
-        def sum_over_copies(i: int, chunk: Array, last: bool) -> None:
-            sharing.add_up(chunk, algorithm)
-
-        self._reduction = Reduction(units, slots.cut(flat), slots.of, side, sharing, algorithm, sum_over_copies)
-
     def observer(self, last: bool) -> Observer:
-        """The reduction, for the last micro-batch."""
-        return self._reduction if last else Observer()
-
-    def finish(self) -> None:
-        """See Gradients."""
-        self._reduction.finish()
+        """This object, for the last micro-batch."""
+        return self if last else Observer()
 
     def own(self) -> Array:
         """See Gradients. The chunks are moved to the front of the whole vector, whose other items are no longer needed.
@@ -158,15 +121,15 @@ class WholeGradients(Gradients):
         """See Gradients."""
         clear(self._flat)
 
+    def _reduced(self, i: int, chunk: Array, last: bool) -> None:
+        self._sharing.add_up(chunk, self._algorithm)
+
 
 class ShardedGradients(Gradients):
     """Gradients of a unit are kept until they are reduced; only this rank's part stays, and accumulates.
 
     Args:
-        units: of the model.
-        slots: shared.
-        flat: zeros, of the slots' size.
-        side, sharing, algorithm: as of `Reduction`.
+        units, slots, flat, side, sharing, algorithm: as of `Gradients`.
         own: zeros, a vector of this rank's holding.
         offload: the place of `own`.
 
@@ -185,23 +148,14 @@ class ShardedGradients(Gradients):
         own: Array,
         offload: Offload,
     ) -> None:
-        self._places = units.holding.rooms
-        self._rooms = slots.cut(flat)
-        self._comm = side.comm
-        self._sharing = sharing
-        self._algorithm = algorithm
+        super().__init__(units, slots, flat, side, sharing, algorithm)
         self._own = own
         self._offload = offload
-        self._reduction = Reduction(units, self._rooms, slots.of, side, sharing, algorithm, self._accumulate)
 
     def observer(self, last: bool) -> Observer:
-        """The reduction, for every micro-batch."""
-        self._reduction.last = last
-        return self._reduction
-
-    def finish(self) -> None:
-        """See Gradients."""
-        self._reduction.finish()
+        """This object, for every micro-batch."""
+        self._last = last
+        return self
 
     def own(self) -> Array:
         """See Gradients."""
@@ -211,16 +165,16 @@ class ShardedGradients(Gradients):
         """See Gradients."""
         clear(self._own)
 
-    def _accumulate(self, i: int, chunk: Array, last: bool) -> None:
-        """Add the reduced chunk to this rank's part, and clear the room for the next unit."""
-        mine = self._own[self._places[i]]
+    def _reduced(self, i: int, chunk: Array, last: bool) -> None:
+        """Add the chunk to this rank's part, and clear the room for the next unit."""
+        mine = self._own[self._units.holding.rooms[i]]
         place = self._offload.place("gradients")
         summed_at = "device" if last and self._sharing.copies else place
         total = self._move(mine, place, summed_at)
         with overflow(mine.dtype):
             np.add(total, self._move(chunk, "device", summed_at), out=total)
         charge(mine.size, 3 * mine.nbytes)
-        clear(self._rooms[i])
+        clear(self.rooms[i])
         if last:
             self._sharing.add_up(total, self._algorithm)
         back = self._move(total, summed_at, place)
@@ -228,4 +182,4 @@ class ShardedGradients(Gradients):
             copied(mine, back)
 
     def _move(self, x: Array, start: str, end: str) -> Array:
-        return self._offload.move("gradients", x, self._comm, start, end)
+        return self._offload.move("gradients", x, self._side.comm, start, end)

@@ -114,9 +114,9 @@ class ZeRO(Method):
         self._memory = memory or holders.empty
         side = comm.stream("communication")
         side_sharing: Sharing = side.start(Sharing.of, side.comm, shards).wait()  # with separate messages
-        gradient_rooms, self._gradients = self._make_gradients(dtype, side, side_sharing, algorithm)
-        weight_rooms, self._weights = self._make_weights(dtype, side, side_sharing, algorithm, prefetch)
-        self._draw(weight_rooms, gradient_rooms, seed)
+        self._gradients = self._make_gradients(dtype, side, side_sharing, algorithm)
+        self._weights = self._make_weights(dtype, side, side_sharing, algorithm, prefetch)
+        self._draw(seed)
         own, holding = self._weights.own, self.units.holding
         kind = "numpy" if self.offload.updating == "host" else comm.device.kind
         self.update = Update(own, holding, model.parameters, recipe, self.spread, holders=self._holders(), kind=kind)
@@ -131,33 +131,28 @@ class ZeRO(Method):
 
     # -- memory -----------------------------------------------------------------------------------------
 
-    def _make_gradients(
-        self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str
-    ) -> tuple[list[Array], Gradients]:
+    def _make_gradients(self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str) -> Gradients:
         """Memory for each unit's gradients, and the object that reduces them."""
         if self.zero_stage == 1:
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "gradients")
-            return slots.cut(flat), WholeGradients(self.units, slots, flat, side, sharing, algorithm)
+            return WholeGradients(self.units, slots, flat, side, sharing, algorithm)
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
         own = self._part(flat, dtype, "gradients", "gradients")
-        sharded = ShardedGradients(self.units, slots, flat, side, sharing, algorithm, own, self.offload)
-        return slots.cut(flat), sharded
+        return ShardedGradients(self.units, slots, flat, side, sharing, algorithm, own, self.offload)
 
-    def _make_weights(
-        self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str, prefetch: bool
-    ) -> tuple[list[Array], Weights]:
+    def _make_weights(self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str, prefetch: bool) -> Weights:
         """Memory for each unit's weights, and the object that gathers them."""
         if self.zero_stage < 3:
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "parameters")
             own = self._part(flat, self.recipe.precision.master_dtype, "optimizer", "optimizer state")
-            return slots.cut(flat), WholeWeights(self.units, slots.cut(flat), own, algorithm, self.sharing.holders)
+            return WholeWeights(self.units, slots.cut(flat), own, algorithm, self.sharing.holders)
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
-        own, rooms = self._part(flat, dtype, "parameters", "parameters"), slots.cut(flat)
-        return rooms, GatheredWeights(self.units, rooms, own, algorithm, side, sharing, self.offload, prefetch)
+        own = self._part(flat, dtype, "parameters", "parameters")
+        return GatheredWeights(self.units, slots.cut(flat), own, algorithm, side, sharing, self.offload, prefetch)
 
     def _zeros(self, size: int, dtype: np.dtype, category: str) -> Array:
         """A vector of zeros that peers may reach."""
@@ -173,10 +168,10 @@ class ZeRO(Method):
             hold(category, own)
         return own
 
-    def _draw(self, weights: list[Array], gradients: list[Array], seed: int) -> None:
+    def _draw(self, seed: int) -> None:
         """Bind every unit to its rooms, and set this rank's part of the first weights."""
-        places = self.units.holding.rooms
-        for unit, weight, gradient, place in zip(self.units, weights, gradients, places, strict=True):
+        rooms = self._weights.rooms, self._gradients.rooms, self.units.holding.rooms
+        for unit, weight, gradient, place in zip(self.units, *rooms, strict=True):
             size = unit.parameters.size
             weight[...] = 0
             unit.parameters.bind(weight[:size], gradient[:size])

@@ -13,7 +13,7 @@ from simdist.arrays import Ledger, phantom, recorded
 from simdist.cluster import Host, preset
 from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import Shape, gpt
-from simdist.parallel.zero import Offload, ZeRO
+from simdist.parallel.zero import FSDP, Offload, ZeRO
 from simdist.parallel.zero.formulas import kept
 
 STATE, GRADIENTS, ALL = ("optimizer",), ("optimizer", "gradients"), ("optimizer", "gradients", "parameters")
@@ -53,8 +53,13 @@ def test_a_disk_is_used_and_left_empty(tmp_path):
     maps = Path("/proc/self/maps")
     if not maps.exists():
         pytest.skip("this system does not tell what is mapped")
-    mapped = sd.run(lambda comm: (offloaded(comm, 3, ALL, "disk", "bf16", tmp_path), maps.read_text())[1], 2).results
-    assert f"{tmp_path}/" in mapped[1] and list(tmp_path.iterdir()) == []
+
+    def program(comm):
+        method = FSDP(MODELS["gpt"](), comm, adamw("bf16"), 1, offload=Offload(ALL, "disk", tmp_path))
+        trained(method, "gpt", 1)
+        return maps.read_text()
+
+    assert f"{tmp_path}/" in sd.run(program, 2).results[1] and list(tmp_path.iterdir()) == []
     gc.collect()
     assert f"{tmp_path}/" not in maps.read_text()
 

@@ -19,16 +19,16 @@ H100 = preset("h100")
 class Poisoned(GatheredWeights):
     """Leaves NaN where weights were."""
 
-    def _let_go(self, units):
+    def _release(self, units):
         units = list(units)
-        super()._let_go(units)
+        super()._release(units)
         for i in units:
             self.rooms[i][...] = np.nan
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("prefetch", [True, False])
-def test_nobody_reads_weights_that_were_let_go(monkeypatch, model, prefetch):
+def test_nobody_reads_weights_that_were_released(monkeypatch, model, prefetch):
     expected = virtual(sharded, 3, model, adamw(), 3, 3)[0]
     monkeypatch.setattr("simdist.parallel.zero.zero.GatheredWeights", Poisoned)
     for weights in virtual(poisoned, 3, model, prefetch):
