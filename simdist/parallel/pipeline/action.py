@@ -16,10 +16,11 @@ The stages of a model form a line, 0 to S-1. Only these values pass along it (S 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-__all__ = ["Action", "Backward", "BackwardInput", "BackwardWeight", "Forward", "Overlapped", "Part", "Value"]
+__all__ = ["Action", "Backward", "BackwardInput", "BackwardWeight", "Forward", "Overlapped", "Part", "Value", "pair"]
 
 
 class Value(NamedTuple):
@@ -160,3 +161,11 @@ class Overlapped(Action):
     def parts(self) -> tuple[Part, ...]:
         """The forward, then the backward."""
         return (self.forward, self.backward)
+
+
+def pair(parts: Sequence[Part]) -> tuple[Action, ...]:
+    """A forward and the backward after it as one action; any other parts as they are."""
+    match parts:
+        case [Forward() as forward, (Backward() | BackwardInput()) as backward]:
+            return (Overlapped(forward, backward),)
+    return tuple(parts)

@@ -11,7 +11,7 @@ from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, Value
 from simdist.parallel.pipeline.dataflow import expected
-from simdist.parallel.pipeline.post import Post
+from simdist.parallel.pipeline.messages import Messages
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 from simdist.parallel.pipeline.stash import Stash
@@ -53,7 +53,7 @@ class Executor:
 
     Attributes:
         in_flight: the most micro-batches this rank kept at once, each of a p-th part of the model.
-        post: its messages.
+        messages: its sends and receives.
 
     Raises:
         ArgumentError: `comm` has another number of ranks than the schedule, or `times` another number of stages.
@@ -71,7 +71,7 @@ class Executor:
         if comm.size != schedule.num_ranks:
             raise ArgumentError(f"{schedule.name} is for {schedule.num_ranks} ranks; there are {comm.size}")
         self.in_flight = 0.0
-        self.post = Post(schedule, comm, like, dtype)
+        self.messages = Messages(schedule, comm, like, dtype)
         self._schedule = schedule
         self._comm = comm
         self._stages = stages
@@ -84,39 +84,39 @@ class Executor:
         self._losses: dict[tuple[int, int], float] = {}
         self._outputs: dict[int, Array] = {}
 
-    def run(self, batch: Sequence[MicroBatch], tails: Sequence[tuple[int, ...]], stash: Stash | None = None) -> Outcome:
+    def run(self, batch: Sequence[MicroBatch], shapes: Sequence[Sequence[int]], stash: Stash | None = None) -> Outcome:
         """Execute the row once.
 
         Args:
             batch: the micro-batches, the same on all ranks.
-            tails: for each stage, the shape of its input without the first axis.
+            shapes: for each stage, the shape of its input without the first axis.
             stash: gives each micro-batch its version of the weights, where there are several.
 
         Raises:
             Exception: what a stage raises, with a note of stage, rank and micro-batch.
 
-        Cost: the messages of `validate`'s report; for n samples, each has n times the items of its tail.
+        Cost: the messages of `validate`'s report; for n samples, each has n times the items of its shape.
         """
         self._losses.clear()
         self._outputs = {}
 
         def shape(value: Value) -> tuple[int, ...]:
             stage = value.stage + (value.what == "gradient")  # an output has the shape of the next stage's input
-            return (len(batch[value.micro_batch].inputs), *tails[stage])
+            return (len(batch[value.micro_batch].inputs), *shapes[stage])
 
-        self.post.begin()
+        self.messages.begin()
         for place, step in enumerate(self._steps):
             for ahead in expected(self._steps, place):
-                self.post.expect(ahead, shape)
+                self.messages.expect(ahead, shape)
             for message in step.receives:
-                self._values[message.value] = self.post.wait(message.value)
+                self._values[message.value] = self.messages.wait(message.value)
             self._act(step.action, batch, stash)
             for message in step.sends:
-                self.post.send(message, self._values.pop(message.value))
-            self.post.drop_complete()
+                self.messages.send(message, self._values.pop(message.value))
+            self.messages.drop_complete()
             if stash is not None:
                 stash.update(place)
-        self.post.finish()
+        self.messages.finish()
         return Outcome(sum((loss for _, loss in sorted(self._losses.items())), 0.0), self._outputs)
 
     def _act(self, action: Action, batch: Sequence[MicroBatch], stash: Stash | None) -> None:

@@ -106,53 +106,45 @@ class _Watch:
         self.loose: dict[str, float] = {}
         self.seconds: dict[str, float] = {}
         self.output: tuple[int, ...] = ()
-        self._stage, self._batch, self._dtype, self._clock = stage, batch, dtype, clock
-        self._ledger = Ledger()
+        self._stage, self._batch, self._shape, self._dtype = stage, batch, shape, dtype
         self._kept: list[Any] = []  # the context between two actions
-        with recorded(self._ledger):
-            self._watch("F", lambda: self._forward(shape))
-            self._watch("B", self._backward)
-            self._watch("F", lambda: self._forward(shape))
-            self._watch("I", self._backward_input)
-            self._watch("W", self._backward_weight)
+        ledger = Ledger()
+        with recorded(ledger):
+            for letter in "FBFIW":
+                self._watch(letter, ledger, clock)
         self.levels["B"] = Level(self.levels["B"].during, self.levels["W"].after)
-        self.scratch_bytes = self._ledger.peaks["communication"]
+        self.scratch_bytes = ledger.peaks["communication"]
 
-    def _watch(self, letter: str, act: Callable[[], Array | None]) -> None:
-        """Watch an action, which returns its input: the executor has it until then."""
-        before, start_s = len(self._ledger.moments), self._clock()
-        x = act()
-        self.seconds[letter] = self._clock() - start_s
-        self.loose[letter] = self._ledger.now.of("buffers")
+    def _watch(self, letter: str, ledger: Ledger, clock: Callable[[], float]) -> None:
+        before, start_s = len(ledger.moments), clock()
+        x = self._act(letter)
+        self.seconds[letter] = clock() - start_s
+        self.loose[letter] = ledger.now.of("buffers")
         del x
-        moments = [*self._ledger.moments[before:], self._ledger.now]
+        moments = [*ledger.moments[before:], ledger.now]
         self.levels[letter] = Level(max(m.of("activations") for m in moments), moments[-1].of("activations"))
         self.passing[letter] = max(m.of("buffers") for m in moments)
         stays = moments[-1].of("communication")  # memory that ranks share
         self.working[letter] = max(m.total - min(stays, m.of("communication")) for m in moments)
 
-    def _forward(self, shape: tuple[int, ...]) -> Array | None:
-        x = None if self._stage.first else self._passing(shape)
-        y, _, context = self._stage.forward(x, self._batch)
-        self.output = getattr(y, "shape", ())
-        self._kept.append(context)
-        return x
-
-    def _backward(self) -> Array | None:
-        dy = self._gradient()
-        self._stage.backward(self._kept.pop(), dy, self._batch)
+    def _act(self, letter: str) -> Array | None:
+        """An action; returns its input, which the executor has until its end."""
+        stage, batch, kept = self._stage, self._batch, self._kept
+        if letter == "F":
+            x = None if stage.first else self._passing(self._shape)
+            y, _, context = stage.forward(x, batch)
+            self.output = getattr(y, "shape", ())
+            kept.append(context)
+            return x
+        if letter == "W":
+            stage.backward_weight(kept.pop())
+            return None
+        dy = None if stage.loss is not None else self._passing(self.output)
+        if letter == "B":
+            stage.backward(kept.pop(), dy, batch)
+        else:
+            kept.append(stage.backward_input(kept.pop(), dy, batch)[1])
         return dy
-
-    def _backward_input(self) -> Array | None:
-        dy = self._gradient()
-        self._kept.append(self._stage.backward_input(self._kept.pop(), dy, self._batch)[1])
-        return dy
-
-    def _backward_weight(self) -> None:
-        self._stage.backward_weight(self._kept.pop())
-
-    def _gradient(self) -> Array | None:
-        return None if self._stage.loss is not None else self._passing(self.output)
 
     def _passing(self, shape: tuple[int, ...]) -> Array:
         """What comes from another stage: a buffer, until a layer keeps it."""

@@ -233,24 +233,14 @@ def _fill(c: Case) -> float:
     return (c.p - 1) * c.whole
 
 
-def _warm(c: Case, r: int) -> tuple[float, float]:
-    """What rank r of 1F1B keeps: its warm-up and one more."""
-    return min(c.m, c.p - r), 0
+def _warm(times: int = 1, lag: int = 0) -> _Kept:
+    """What ranks keep whose warm-up is this many times that of 1F1B: it and one more, and of `lag` r only W's part."""
 
+    def kept(c: Case, r: int) -> tuple[float, float]:
+        whole = min(c.m, times * (c.p - 1 - r) + 1)
+        return whole, min(lag * r, c.m - whole)
 
-def _warm_twice(c: Case, r: int) -> tuple[float, float]:
-    return min(c.m, 2 * (c.p - r) - 1), 0
-
-
-def _lagging(c: Case, r: int) -> tuple[float, float]:
-    """What rank r of ZB-H1 keeps: its warm-up and one more, and r that only miss W."""
-    kept, _ = _warm(c, r)
-    return kept, min(r, c.m - kept)
-
-
-def _lagging_twice(c: Case, r: int) -> tuple[float, float]:
-    kept, _ = _warm_twice(c, r)
-    return kept, min(2 * r, c.m - kept)
+    return kept
 
 
 def _both_ways(c: Case) -> float | None:
@@ -276,12 +266,12 @@ def _turns(c: Case) -> float:
 _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "naive": (lambda c: c.m * _fill(c), lambda c, r: (1, 0)),
     "gpipe": (_fill, lambda c, r: (c.m, 0)),
-    "1f1b": (_fill, _warm),
-    "eager-1f1b": (_fill, _warm_twice),
+    "1f1b": (_fill, _warm()),
+    "eager-1f1b": (_fill, _warm(2)),
     "interleaved-1f1b": (lambda c: _fill(c) / c.v, lambda c, r: (min(c.m, c.p + (c.p - 1 - 2 * r) / c.v), 0)),
     "breadth-first": (lambda c: _fill(c) / c.v, lambda c, r: (c.m, 0)),
-    "zb-h1": (lambda c: (c.p - 1) * (c.f + c.b - c.w), _lagging),
-    "zb-h2": (lambda c: (c.p - 1) * (c.f + c.b - 2 * c.w), _lagging_twice),
+    "zb-h1": (lambda c: (c.p - 1) * (c.f + c.b - c.w), _warm(1, lag=1)),
+    "zb-h2": (lambda c: (c.p - 1) * (c.f + c.b - 2 * c.w), _warm(2, lag=2)),
     "zb-v": (lambda c: c.if_equal(0.0), lambda c, r: (min(c.m, c.p), 0)),
     "v-half": (lambda c: c.if_equal(_fill(c) / 2), lambda c, r: (min(c.m, (c.p + 2) // 2), 0)),
     "v-min": (lambda c: c.if_equal(2 * _fill(c) / 3), lambda c, r: (min(c.m, (c.p + 4) // 3), 0)),
@@ -289,7 +279,7 @@ _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "gems": (_turns, lambda c, r: (1, 0)),
     "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (min(c.m, c.p + 1), 0)),
     "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (min(c.m, c.p + 0.5), 0)),
-    "pipedream": (lambda c: None, _warm),
-    "pipedream-vertical-sync": (lambda c: None, _warm),
-    "pipedream-2bw": (lambda c: None, _warm),
+    "pipedream": (lambda c: None, _warm()),
+    "pipedream-vertical-sync": (lambda c: None, _warm()),
+    "pipedream-2bw": (lambda c: None, _warm()),
 }

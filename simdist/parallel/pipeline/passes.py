@@ -11,10 +11,10 @@ from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Forward
 from simdist.parallel.pipeline.executor import Executor
 from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.shapes import StageShapes
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
 from simdist.parallel.pipeline.stash import Stash
-from simdist.parallel.pipeline.tails import Tails
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.total import total
 
@@ -40,7 +40,7 @@ class Passes:
         self._like = like
         self._times = times
         self.executor = self._executor(schedule)
-        self._tails = Tails(share, schedule, like)
+        self._shapes = StageShapes(share, schedule, like)
 
     def train(self, batch: Sequence[MicroBatch], stash: Stash | None = None) -> float:
         """Execute the schedule on a batch; returns the loss summed over all micro-batches on all ranks.
@@ -66,7 +66,7 @@ class Passes:
         """The logits of the next token after each row of tokens; tokens and logits are the same on all ranks."""
         padded = moved(self._share.model.padded(tokens), self._like)
         micro_batch = MicroBatch(padded, None, last=tokens.shape[1] - padded.shape[1] - 1)
-        outputs = self._single.run([micro_batch], self._tails.of(padded)).outputs
+        outputs = self._single.run([micro_batch], self._shapes.of(padded)).outputs
         logits = outputs[0].copy() if outputs else None  # a copy, as it may be a view of all tokens' logits
         # Only the rank with the last stage has logits; the others learn their dtype and shape from its note.
         comm = self._share.comm
@@ -80,7 +80,7 @@ class Passes:
 
     def _total(self, executor: Executor, batch: Sequence[MicroBatch], stash: Stash | None = None) -> float:
         """Run a batch, and return the loss summed over all micro-batches on all ranks."""
-        return total(executor.run(batch, self._tails.of(batch[0].inputs), stash).loss, self._share.comm)
+        return total(executor.run(batch, self._shapes.of(batch[0].inputs), stash).loss, self._share.comm)
 
     @cached_property
     def _whole(self) -> Executor:

@@ -10,7 +10,7 @@ Messages are sent in one of two ways:
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -33,7 +33,7 @@ class Course:
 
     Attributes:
         start, end: of every executed action, by rank and place in its row.
-        left: when a message had been made and, with `Times.rendezvous`, its receiver had a buffer: if links have ports.
+        left: when a message with a port had been made and, with `Times.rendezvous`, its receiver had a buffer.
         arrived: when a message arrived, for blocking sends and for messages with a port.
         waiting: for each rank that did not finish its row, the message it waits to receive or send; from the rank to
             itself, if no rank sends it.
@@ -69,14 +69,14 @@ class _Buffered:
 
     def __init__(self, schedule: Schedule, times: Times) -> None:
         self._rows, self._times = schedule.steps, times
-        messages = (message for row in self._rows for step in row for message in step.sends if times.ports)
-        self._routes = {value: (src, dst) for value, src, dst in messages}  # where links have ports
-        self._clockwork, self._ports = Clockwork(schedule, times), _Ports(times)
+        paths, messages = _paths(times), (message for row in self._rows for step in row for message in step.sends)
+        self._paths = {value: paths[src, dst] for value, src, dst in messages if (src, dst) in paths}
+        self._clockwork = Clockwork(schedule, times)
         self._course = Course([[] for _ in self._rows], [[] for _ in self._rows])
         self._made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
         self._waiter: dict[Value, int] = {}  # the rank that waits for it
         self._busy: list[tuple[float, int]] = []  # when each rank's action ends; messages take ports in order of time
-        self._unexpected = set(self._routes) if times.rendezvous else set[Value]()  # whose receiver has no buffer
+        self._unexpected = set(self._paths) if times.rendezvous else set[Value]()  # whose receiver has no buffer
         self._ready: set[Value] = set()  # those of them that are made
 
     def play(self) -> Course:
@@ -95,7 +95,9 @@ class _Buffered:
             self._expect(rank, place + 1, now)
             self._go_on(rank)
         if self._waiter:
-            self._course.waiting = _awaited(self._rows, self._waiter)
+            maker = {value: rank for rank, row in enumerate(self._rows) for step in row for value in step.gives}
+            stuck = {rank: Message(value, maker.get(value, rank), rank) for value, rank in self._waiter.items()}
+            self._course.waiting = stuck
         return self._course
 
     def _expect(self, rank: int, place: int, now: float) -> None:
@@ -110,9 +112,9 @@ class _Buffered:
 
     def _give(self, value: Value, rank: int, now: float) -> None:
         self._made[value] = now, rank
-        if value in self._routes:
+        if value in self._paths:
             self._course.left[value] = now
-            self._course.arrived[value] = self._ports.carry(*self._routes[value], now)
+            _, self._course.arrived[value] = self._paths[value].carry(1, now)
         if value in self._waiter:
             self._go_on(self._waiter.pop(value))
 
@@ -135,26 +137,13 @@ class _Buffered:
         return made_s if maker == rank else self._course.arrived.get(value, made_s + self._times.hop(maker, rank))
 
 
-def _awaited(rows: Sequence[Sequence[Step]], waiter: Mapping[Value, int]) -> dict[int, Message]:
-    maker = {value: rank for rank, row in enumerate(rows) for step in row for value in step.gives}
-    return {rank: Message(value, maker.get(value, rank), rank) for value, rank in waiter.items()}
-
-
-class _Ports:
-    """The paths between ranks with ports: those of a virtual cluster, on which a message holds both ports in turn."""
-
-    def __init__(self, times: Times) -> None:
-        self._times = times
-        out, into = defaultdict[tuple[int, str], Port](Port), defaultdict[tuple[int, str], Port](Port)
-        self._paths = {
-            (src, dst): Path(out[src, kind], into[dst, kind], times.hop(src, dst) - held, held)
-            for (src, dst), (kind, held) in (times.ports or {}).items()
-        }
-
-    def carry(self, src: int, dst: int, now: float) -> float:
-        """When a message arrives that is ready now; to be called in the order of time."""
-        path = self._paths.get((src, dst))
-        return now + self._times.hop(src, dst) if path is None else path.carry(1, now)[1]
+def _paths(times: Times) -> dict[tuple[int, int], Path]:
+    """Between ranks with ports: as in a virtual cluster, a message holds both ports in turn."""
+    out, into = defaultdict[tuple[int, str], Port](Port), defaultdict[tuple[int, str], Port](Port)
+    return {
+        (src, dst): Path(out[src, kind], into[dst, kind], times.hop(src, dst) - held, held)
+        for (src, dst), (kind, held) in (times.ports or {}).items()
+    }
 
 
 def _blocking(schedule: Schedule, times: Times) -> Course:

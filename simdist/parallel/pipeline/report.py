@@ -54,7 +54,7 @@ def taken(method: Pipeline | PipeDream, ledger: Ledger) -> Taken:
     """
     kept = method.weight_versions if isinstance(method, PipeDream) else 1
     executor = method.executor
-    return Taken(executor.in_flight, ledger.peaks["activations"], kept, executor.post.sent_bytes)
+    return Taken(executor.in_flight, ledger.peaks["activations"], kept, executor.messages.sent_bytes)
 
 
 def predicted_taken(

@@ -1,6 +1,6 @@
 """Split: a row of layers cut into stages, so that the most costly stage costs as little as possible.
 
-costs     3  1  1  1  4  2  2          3 stages:  3 1 1 1 | 4 | 2 2      the most costly takes 6, the least possible
+costs     3  1  1  1  4  2  2          3 stages:  3 1 1 | 1 4 | 2 2      the most costly takes 5, the least possible
 """
 
 from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simdist.errors import DataError, ScheduleError
-from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
+from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, pair
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.weights import Weights
 
@@ -131,11 +131,8 @@ def _action(word: list[tuple[str, int, int]], rank: int, stages: tuple[int, ...]
     for letter, stage, micro_batch in word:
         if stage not in stages:
             raise ScheduleError(f"{stage}{letter}{micro_batch} in the row of rank {rank}, which has stages {stages}")
-    parts = [LETTERS[letter](micro_batch, stages.index(stage)) for letter, stage, micro_batch in word]
-    match parts:
-        case [Forward() as forward, (Backward() | BackwardInput()) as backward]:
-            return Overlapped(forward, backward)
-    return parts[0]
+    (action,) = pair([LETTERS[letter](micro_batch, stages.index(stage)) for letter, stage, micro_batch in word])
+    return action
 
 
 def grid(schedule: Schedule, marks: Collection[tuple[int, int]]) -> str:

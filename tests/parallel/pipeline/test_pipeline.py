@@ -322,7 +322,7 @@ def traffic(comm, model, name, m):
     spans = comm.recorder.spans()[first:]
     own = [s.bytes for s in spans if s.name == "send" and s.context == method.mesh.pp.context]
     sums = [s.bytes for s in spans if s.name.startswith("all_reduce ")]
-    return own, method.executor.post.sent_bytes, sums
+    return own, method.executor.messages.sent_bytes, sums
 
 
 @pytest.mark.slow(but=4)

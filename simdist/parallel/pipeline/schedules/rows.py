@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import count
 
-from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
+from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, pair
 from simdist.parallel.pipeline.text import LETTERS
 
 __all__ = ["alternate", "backwards", "forwards", "numbered", "only", "split"]
@@ -68,11 +68,7 @@ def numbered(steps: Iterable[tuple[str, int]], micro_batches: Sequence[Sequence[
                     pending.append(place)
             i, c = place
             parts += [LETTERS[letter](own, c) for own in micro_batches[c][i : i + 1]]
-        match parts:
-            case [Forward() as forward, (Backward() | BackwardInput()) as backward]:
-                row.append(Overlapped(forward, backward))
-            case _:
-                row += parts
+        row += pair(parts)
     return row
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import BackwardInput, BackwardWeight, Forward
 from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.schedule import Schedule
@@ -43,16 +44,22 @@ class Problem:
         return self.m
 
 
-def problem(stages: int, micro_batches: int, times: Times, memory: Memory, limit: float) -> Problem:
-    """The problem for these times and this memory.
+def problem(stages: int, micro_batches: int, times: Times, memory: Memory, limit: float | None) -> Problem:
+    """The problem for these times and this memory, by default with a limit of 2p M_B.
 
     Raises:
-        ArgumentError: `times` has another number of stages.
+        ArgumentError: no micro-batch fits into the limit, M_B is 0, or `times` has another number of stages.
     """
+    limit = 2 * stages * memory.backward if limit is None else limit
+    if memory.backward == 0 or not limit >= max(memory.backward, memory.weight):
+        raise ArgumentError(
+            f"zb-auto within {limit} of memory, where M_B is {memory.backward} and M_W is {memory.weight}: needs a "
+            "limit that holds one micro-batch, and M_B above 0"
+        )
     clockwork = Clockwork(Schedule("zb-auto", [[]] * stages), times)
     f, b, w = (
         tuple(clockwork.of(r, kind(0)) for r in range(stages)) for kind in (Forward, BackwardInput, BackwardWeight)
     )
     down = tuple(times.hop(s, s + 1) for s in range(stages - 1))
     up = tuple(times.hop(s + 1, s) for s in range(stages - 1))
-    return Problem(stages, micro_batches, f, b, w, down, up, memory, limit)
+    return Problem(stages, micro_batches, f, b, w, down, up, memory, float(limit))

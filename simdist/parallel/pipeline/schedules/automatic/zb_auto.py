@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf
 
-from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action
 from simdist.parallel.pipeline.memory import Memory, peak
 from simdist.parallel.pipeline.schedule import Schedule
@@ -59,7 +58,7 @@ def zb_auto(
         ArgumentError: no micro-batch fits into the limit, M_B is 0, or `times` has another number of stages.
     """
     times, memory = times or Times(), memory or ZB_MEMORY
-    given = _problem(stages, micro_batches, memory_limit, times, memory)
+    given = problem(stages, micro_batches, times, memory, memory_limit)
     best: Sequence[Sequence[Action]] = ()
     cost = inf
     for by_hand in (zb_h1(stages, micro_batches), zb_h2(stages, micro_batches)):
@@ -88,17 +87,7 @@ def lower_bound(
 
     Args, Raises: as of `zb_auto`.
     """
-    return bound.lower_bound(_problem(stages, micro_batches, memory_limit, times or Times(), memory or ZB_MEMORY))
-
-
-def _problem(p: int, m: int, limit: float | None, times: Times, memory: Memory) -> Problem:
-    limit = 2 * p * memory.backward if limit is None else limit
-    if memory.backward == 0 or not limit >= max(memory.backward, memory.weight):
-        raise ArgumentError(
-            f"zb-auto within {limit} of memory, where M_B is {memory.backward} and M_W is {memory.weight}: needs a "
-            "limit that holds one micro-batch, and M_B above 0"
-        )
-    return problem(p, m, times, memory, float(limit))
+    return bound.lower_bound(problem(stages, micro_batches, times or Times(), memory or ZB_MEMORY, memory_limit))
 
 
 def _limits(given: Problem) -> Iterator[float]:

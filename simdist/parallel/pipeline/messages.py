@@ -1,4 +1,4 @@
-"""Post: the messages of a rank in a pipeline.
+"""Messages: the sends and receives of a rank in a pipeline.
 
              place k                place k+1
     irecv    for k+1 -------------------|            posted one place ahead, so that messages can arrive early
@@ -20,11 +20,11 @@ from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.dataflow import Message, Step
 from simdist.parallel.pipeline.schedule import Schedule
 
-__all__ = ["Post"]
+__all__ = ["Messages"]
 
 
-class Post:
-    """Sends and receives of one rank.
+class Messages:
+    """The messages of one rank.
 
     Args:
         schedule: the schedule of the pipeline.

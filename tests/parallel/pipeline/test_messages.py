@@ -9,7 +9,7 @@ import simdist as sd
 from simdist.arrays import Ledger, recorded
 from simdist.parallel.pipeline import schedule
 from simdist.parallel.pipeline.dataflow import steps
-from simdist.parallel.pipeline.post import Post
+from simdist.parallel.pipeline.messages import Messages
 
 
 def begin(comm):
@@ -41,21 +41,21 @@ def let_go(comm):
     """Rank 0 sends an array and forgets it; whether it lives on before and after a look at what rank 1 has taken, and
     whether it should before: where the path to other ranks copies it first, it need not."""
     one = schedule("gpipe", stages=2, micro_batches=1)
-    post, step = Post(one, comm, np.empty(0), np.dtype(float)), steps(one)[comm.rank][0]
+    messages, step = Messages(one, comm, np.empty(0), np.dtype(float)), steps(one)[comm.rank][0]
     if comm.rank == 1:
         comm.barrier()
-        post.expect(step, lambda value: (1 << 17,))
-        post.wait(step.receives[0].value)
+        messages.expect(step, lambda value: (1 << 17,))
+        messages.wait(step.receives[0].value)
         comm.barrier()
         return None
     x = np.zeros(1 << 17)
     gone = weakref.ref(x)
-    post.send(step.sends[0], x)
+    messages.send(step.sends[0], x)
     del x
     told = [gone() is not None]
     comm.barrier()
     comm.barrier()
-    post.drop_complete()
+    messages.drop_complete()
     return [*told, gone() is not None, comm.device.path not in ("ipc", "staged")]
 
 

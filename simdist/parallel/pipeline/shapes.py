@@ -1,4 +1,4 @@
-"""Tails: the shapes of the values that pass from stage to stage, found before anything is sent."""
+"""Shapes: those of the values that pass from stage to stage, found before anything is sent."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
 
-__all__ = ["Tails"]
+__all__ = ["StageShapes"]
 
 
-class Tails:
-    """Shapes without their first axis, the micro-batch's; found once for each shape of inputs.
+class StageShapes:
+    """The shape of each stage's input, without its first axis, the micro-batch's; found once for each shape of inputs.
 
     Each stage in turn runs forward on an empty batch, and its rank tells all others the shape of the output.
 
@@ -30,25 +30,25 @@ class Tails:
         self._known: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
 
     def of(self, inputs: Array) -> list[tuple[int, ...]]:
-        """The shape of each stage's input. If it is not known yet, all ranks must call at once.
+        """The shapes, by stage. If they are not known yet, all ranks must call at once.
 
         Args:
             inputs: of the first stage, shape (n, …).
         """
-        tail = tuple(inputs.shape[1:])
-        if tail not in self._known:
+        first = tuple(inputs.shape[1:])
+        if first not in self._known:
             with unmetered(), recorded(Ledger()), auxiliary.collected():
-                self._known[tail] = self._found(inputs)
-        return self._known[tail]
+                self._known[first] = self._found(inputs)
+        return self._known[first]
 
     def _found(self, inputs: Array) -> list[tuple[int, ...]]:
-        tails = [tuple(inputs.shape[1:])]
+        shapes = [tuple(inputs.shape[1:])]
         for number in range(self._last):
             note, like, dtype = "", (self._like if number else inputs), (self._dtype if number else inputs.dtype)
             if number in self._own:
-                empty = np.empty_like(like, shape=(0, *tails[-1]), dtype=dtype)
+                empty = np.empty_like(like, shape=(0, *shapes[-1]), dtype=dtype)
                 y, _, _ = self._own[number].forward(empty, MicroBatch(empty, None))
                 note = "" if y is None else " ".join(map(str, y.shape[1:]))
             told = next(note for note in self._comm.exchange(note) if note)
-            tails.append(tuple(map(int, told.split())))
-        return tails
+            shapes.append(tuple(map(int, told.split())))
+        return shapes

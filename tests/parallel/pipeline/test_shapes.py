@@ -8,15 +8,15 @@ from simdist.nn import Shape, gpt
 from simdist.parallel.expert import routes
 from simdist.parallel.parts import MeshParts
 from simdist.parallel.pipeline import Pipeline, schedule
-from simdist.parallel.pipeline.tails import Tails
+from simdist.parallel.pipeline.shapes import StageShapes
 
 
 def test_shapes_are_known_and_nothing_else_is(spmd):
     def program(comm):
         method = pipeline(comm, "gpt", "1f1b", 2)
-        tails = Tails(method.share, method.schedule, np.empty(0))
+        shapes = StageShapes(method.share, method.schedule, np.empty(0))
         with recorded(ledger := Ledger()), metered(meter := Meter()):
-            found = tails.of(np.zeros((2, 5), np.uint8))
+            found = shapes.of(np.zeros((2, 5), np.uint8))
         return found, ledger.peak.total, meter.flops
 
     assert spmd(program, 3) == [([(5,), (5, 8), (5, 8)], 0, 0)] * 3
@@ -30,7 +30,7 @@ def test_no_token_goes_to_an_expert_to_find_them(spmd):
         one = schedule("1f1b", stages=comm.size, micro_batches=2)
         method = Pipeline(gpt(shape, MeshParts(mesh)), mesh, EXACT, 1, one)
         first = len(comm.recorder.spans())
-        Tails(method.share, one, np.empty(0)).of(np.zeros((2, 5), np.uint8))
+        StageShapes(method.share, one, np.empty(0)).of(np.zeros((2, 5), np.uint8))
         return [routed.tokens for routed in routes(comm.recorder.spans()[first:]).values()]
 
     assert spmd(program, 2) == [[0], []]
