@@ -94,7 +94,7 @@ class Server:
         self._versions = [0] * layout.num_workers  # of the weights that each worker read last
         self._last_contact_s = [0.0] * layout.num_workers
         self._outbox = Outbox(comm, layout, self._restart_deadline)
-        self._until = until
+        self._until: float = inf if until is None else until
         self._asked = asked
         self._release_clock: float = inf  # the clock from which on workers are released
         self._newest_push: Push | None = None  # a view of the packet
@@ -177,15 +177,12 @@ class Server:
         while again:
             for pushes in self.consistency.due(self.clocks, self._held):
                 self._apply(pushes)
-            if self._asked() or self._is_far_enough():
+            if self._asked() or self.consistency.num_whole_steps(self.clocks) >= self._until:
                 self.halt()
             again = self._answer_admitted()
         if self._newest_push is not None and self._held and self._held[-1] is self._newest_push:
             self._packet = buffer_for(self.shard.weights, self.layout.row_width)
         self._newest_push = None
-
-    def _is_far_enough(self) -> bool:
-        return self._until is not None and self.consistency.num_whole_steps(self.clocks) >= self._until
 
     def _apply(self, pushes: list[Push]) -> None:
         """Make one step with these updates."""

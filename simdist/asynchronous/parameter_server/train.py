@@ -153,7 +153,7 @@ def train(
         comm.survive()
     if layout.serves(comm):
         return _serve(comm, layout, weights, learning_rate, setup, state, until, asked)
-    return _WorkerRun(comm, layout, weights, gradient, steps, setup, asked).run()
+    return _work(comm, layout, weights, gradient, steps, setup, asked)
 
 
 def _serve(
@@ -188,72 +188,58 @@ def _serve(
     return ServerReport(server.state(), server.counts, comm.clock() - start_s, server.waited_s)
 
 
+def _work(
+    comm: Communicator,
+    layout: Layout,
+    weights: Array,
+    gradient: Gradient,
+    steps: int,
+    setup: ParameterServer,
+    asked: Asked,
+) -> WorkerReport:
+    """The part of a worker."""
+    report, client, start_s = WorkerReport(), Client(comm, layout, weights.dtype), comm.clock()
+    last, halted = min(steps, setup.stops.get(comm.rank, steps)), False
+    clock = client.pull(weights)
+    while clock is not None and clock < last and not client.ended:
+        loss, g, now = _compute(client, gradient, weights, clock, setup)
+        if not halted and (halted := asked()):
+            client.halt()
+        if now is None:
+            report.clocks.append(clock)
+            report.times_s.append(comm.clock())
+            report.losses.append(float(loss))
+            clock = client.push_pull(clock, g, weights)
+        else:
+            report.num_given_up += 1
+            clock = client.pull(weights, now)
+    if clock is None:
+        report.ended = "dismissed"
+    elif clock < steps:
+        report.ended = "let go" if client.ended else "stopped"
+    if report.ended != "stopped":
+        client.leave()
+    report.elapsed_s, report.waited_s = comm.clock() - start_s, client.waited_s
+    return report
+
+
+def _compute(
+    client: Client, gradient: Gradient, weights: Array, clock: int, setup: ParameterServer
+) -> tuple[float, Array | Rows, int | None]:
+    """The loss and the gradient of a step; and the current step, if this one is over before they are there."""
+    comm, times, now = client.comm, setup.compute_time, None
+    start_s = comm.clock()
+    with comm.span("compute"):
+        loss, g = gradient(weights, clock)
+        worked_s = comm.clock() - start_s
+        if setup.consistency.announces:
+            now = client.is_over(clock, comm.clock() + times.more_s(comm.rank, clock, worked_s))
+    if not setup.consistency.announces:
+        times.spend(comm, clock, worked_s)
+    return loss, g, now
+
+
 def waited_shares(comm: Communicator, report: ServerReport | WorkerReport) -> list[float]:
     """By rank, the share of its time that it waited. All ranks must call it."""
     share = report.waited_s / report.elapsed_s if report.elapsed_s else 0.0
     return [float(told) for told in comm.exchange(repr(share))]
-
-
-class _WorkerRun:
-    """The part of a worker."""
-
-    def __init__(
-        self,
-        comm: Communicator,
-        layout: Layout,
-        weights: Array,
-        gradient: Gradient,
-        steps: int,
-        setup: ParameterServer,
-        asked: Asked,
-    ) -> None:
-        self.comm = comm
-        self.client = Client(comm, layout, weights.dtype)
-        self.weights = weights
-        self.gradient = gradient
-        self.steps = steps
-        self.compute_time = setup.compute_time
-        self.interruptible = setup.consistency.announces
-        self.last_step = setup.stops.get(comm.rank, steps)
-        self.asked = asked
-        self.halt_sent = False
-        self.report = WorkerReport()
-
-    def run(self) -> WorkerReport:
-        """Step until the end."""
-        report, client, start_s = self.report, self.client, self.comm.clock()
-        clock = client.pull(self.weights)
-        while clock is not None and clock < min(self.steps, self.last_step) and not client.ended:
-            clock = self._step(clock)
-        if clock is None:
-            report.ended = "dismissed"
-        elif clock < self.steps:
-            report.ended = "let go" if client.ended else "stopped"
-        if report.ended != "stopped":
-            client.leave()
-        report.elapsed_s = self.comm.clock() - start_s
-        report.waited_s = client.waited_s
-        return report
-
-    def _step(self, clock: int) -> int | None:
-        """One step; returns the clock of the next."""
-        comm, report, start_s = self.comm, self.report, self.comm.clock()
-        over = None
-        with comm.span("compute"):
-            loss, gradient = self.gradient(self.weights, clock)
-            worked_s = comm.clock() - start_s
-            if self.interruptible:
-                more_s = self.compute_time.more_s(comm.rank, clock, worked_s)
-                over = self.client.is_over(clock, comm.clock() + more_s)
-        if not self.interruptible:
-            self.compute_time.spend(comm, clock, worked_s)
-        if not self.halt_sent and self.asked():
-            self.halt_sent = True
-            self.client.halt()
-        if over is not None:
-            report.num_given_up += 1
-            return self.client.pull(self.weights, over)
-        report.clocks.append(clock)
-        report.times_s.append(comm.clock())
-        report.losses.append(float(loss))
-        return self.client.push_pull(clock, gradient, self.weights)
