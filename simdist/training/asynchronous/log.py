@@ -6,31 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from simdist.training.asynchronous.pace import StepCost
 from simdist.training.asynchronous.role import Doing
 from simdist.training.config import Config
 from simdist.training.models import build
 from simdist.training.trainer import Line
 
-__all__ = ["Costs", "Log", "Stretch"]
-
-
-class Costs(NamedTuple):
-    """What one rank's steps cost; see `Pace`.
-
-    Attributes:
-        steps: each step's, as far as they are on the record.
-        flops: of all gradients.
-        norm: of the last one, before clipping.
-    """
-
-    steps: list[StepCost]
-    flops: int
-    norm: float
-
-    def then(self, later: "Costs") -> "Costs":
-        """These, and what came after them."""
-        return Costs(self.steps + later.steps, self.flops + later.flops, later.norm)
+__all__ = ["Log", "Stretch"]
 
 
 class Stretch(NamedTuple):
@@ -116,19 +97,19 @@ class Log:
         for mark, numbers in tallies:
             self._tally(mark - 1).add(_LineTally(*numbers))
 
-    def add(self, stretch: Stretch, parts: Mapping[int, tuple[Doing, Costs]]) -> None:
+    def add(self, stretch: Stretch, workers: Mapping[int, Doing]) -> None:
         """Add what the workers, by their numbers, did in a stretch."""
-        for worker, (doing, costs) in parts.items():
+        for worker, doing in workers.items():
             for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True):
                 targets = self._windows(step, worker) * self._targets_per_window
                 summed = loss * targets if targets else 0.0  # of no bytes the loss is nan
                 self._tally(step).add(_LineTally(summed, targets, stretch.seconds(time_s)))
                 if not math.isfinite(summed):
                     self.diverged_at = min(self.diverged_at or step + 1, step + 1)
-            for cost in costs.steps:
+            for cost in doing.costs:
                 end_s = stretch.seconds(cost.end_s)
                 self._tally(cost.step).add(_LineTally(0.0, 0, end_s, cost.sent_bytes, 1, cost.communication_s))
-        self._norm = next((costs.norm for _, costs in parts.values()), math.nan)
+        self._norm = next((doing.norm for doing in workers.values()), math.nan)
 
     def _tally(self, step: int) -> _LineTally:
         mark = self._marks[min(bisect_right(self._marks, step), len(self._marks) - 1)]  # the first line after it

@@ -32,7 +32,7 @@ def report(story: Story, text: Text) -> Report:
     """The results and costs of a finished run, on rank 0."""
     config, p = story.config, len(story.parts)
     seconds, num_parameters = story.seconds, build(config).parameters.size
-    flops_per_s = fmean(costs.flops for _, costs in story.workers) / seconds if seconds else 0.0
+    flops_per_s = fmean(doing.flops for doing in story.workers) / seconds if seconds else 0.0
     summary = [
         f"{config.model}, {num_parameters:,} parameters in {config.precision}, {config.optimizer}, "
         f"{counted(p, 'rank')}, {config.method}{_who(story)}",
@@ -49,16 +49,16 @@ def report(story: Story, text: Text) -> Report:
     if story.staleness:
         summary.append(f"staleness of an update: mean {fmean(story.staleness):.2f}, at most {max(story.staleness)}")
     if config.method == "backup":
-        late = sum(doing.num_late for doing, _ in story.parts)
-        given_up = sum(doing.num_given_up for doing, _ in story.parts)
+        late = sum(doing.num_late for doing in story.parts)
+        given_up = sum(doing.num_given_up for doing in story.parts)
         summary.append(f"{given_up} gradients given up because their step was over, {late} dropped for coming late")
-    given_up = any(doing.num_given_up for doing, _ in story.parts)
+    given_up = any(doing.num_given_up for doing in story.parts)
     return Report(summary, _rows(story, num_parameters), (*_LEGEND, _GIVEN_UP) if given_up else _LEGEND)
 
 
 def _begun(story: Story) -> int:
     """The step after which the run resumed, or 0."""
-    return min((doing.clocks[0] for doing, _ in story.workers if doing.clocks), default=0)
+    return min((doing.clocks[0] for doing in story.workers if doing.clocks), default=0)
 
 
 def _steps(done: Sequence[int]) -> str:
@@ -92,7 +92,7 @@ def _who(story: Story) -> str:
 def _rows(story: Story, num_parameters: int) -> list[Row]:
     """A step of a worker: bytes, messages, time."""
     config, p = story.config, len(story.parts)
-    found = [cost for _, costs in story.workers for cost in costs.steps]
+    found = [cost for doing in story.workers for cost in doing.costs]
     if p == 1 or not found:
         return []
     sent, messages = fmean(cost.sent_bytes for cost in found), fmean(cost.messages for cost in found)
@@ -113,8 +113,8 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float | None]:
     """
     config, p = story.config, len(story.parts)
     if config.method in SERVED:
-        found = sum(len(doing.clocks) for doing, _ in story.workers)
-        given_up = sum(doing.num_given_up for doing, _ in story.workers)  # which sent no gradient
+        found = sum(len(doing.clocks) for doing in story.workers)
+        given_up = sum(doing.num_given_up for doing in story.workers)  # which sent no gradient
         # In each stretch a worker also asks for the weights before its first step, and says when it is done.
         talks = 1 + 2 * story.joined / max(1, found + given_up)
         return config.servers * HEADER_BYTES * talks + n * found / max(1, found + given_up), n
@@ -122,7 +122,7 @@ def _sent_bytes(story: Story, n: int) -> tuple[float | None, float | None]:
         each = 2 * len(graph(config, p).edges) * n / p
         return each, each
     if config.method == "ad-psgd":
-        made = [len(doing.clocks) for doing, _ in story.workers]
+        made = [len(doing.clocks) for doing in story.workers]
         asked = sum(steps for steps, side in zip(made, graph(config, p).sides(), strict=True) if side == 0)
         each = 2 * asked * n / max(1, sum(made))  # a passive rank answers as often as it is asked
         return each, each
@@ -143,7 +143,7 @@ def _average(said: Callable[..., T], story: Story, n: int, **more: Any) -> T:
 
 def _averages(story: Story) -> float:
     """How many averages a step has, as far as both are on the record."""
-    return len(story.averages) / max(1, len(story.workers[0][1].steps))
+    return len(story.averages) / max(1, len(story.workers[0].costs))
 
 
 def _moved(story: Story, n: int) -> list[Row]:

@@ -2,18 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import nan
 from typing import NamedTuple
 
 from simdist.asynchronous.worker import Asked
 from simdist.comm import Communicator
 from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.cut import Cut, Kind
+from simdist.training.asynchronous.pace import StepCost
 
 __all__ = ["Doing", "Role"]
 
 
 class Doing(NamedTuple):
-    """What one rank did in a stretch, or in several.
+    """What one rank did in a stretch, or in several, and what that cost.
 
     Attributes:
         clocks, times_s, losses: of each step that this rank finished as a worker: its number, when its gradient
@@ -22,6 +24,9 @@ class Doing(NamedTuple):
             the record tells.
         staleness: of each update that it applied as a server.
         num_late, num_given_up: updates that came too late to it as a server; steps that it gave up as a worker.
+        costs: of its steps, as far as they are on the record.
+        flops: of all its gradients.
+        norm: of the last one, before clipping; nan without clipping.
     """
 
     clocks: list[int]
@@ -32,6 +37,9 @@ class Doing(NamedTuple):
     staleness: Sequence[int] = ()
     num_late: int = 0
     num_given_up: int = 0
+    costs: Sequence[StepCost] = ()
+    flops: int = 0
+    norm: float = nan
 
     @property
     def waited_share(self) -> float | None:
@@ -52,6 +60,9 @@ class Doing(NamedTuple):
             [*self.staleness, *later.staleness],
             self.num_late + later.num_late,
             self.num_given_up + later.num_given_up,
+            [*self.costs, *later.costs],
+            self.flops + later.flops,
+            later.norm,
         )
 
 

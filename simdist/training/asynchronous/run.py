@@ -13,7 +13,7 @@ from simdist.comm.device import use_device
 from simdist.data import Batches
 from simdist.errors import ArgumentError
 from simdist.training.asynchronous.cut import Cut, load_cut, read_kind, save_cut
-from simdist.training.asynchronous.log import Costs, Log, Stretch
+from simdist.training.asynchronous.log import Log, Stretch
 from simdist.training.asynchronous.methods import SERVED, SURVIVING
 from simdist.training.asynchronous.pace import Pace, StepCost
 from simdist.training.asynchronous.ranks import check_ranks, first_worker, role
@@ -96,7 +96,7 @@ class AsynchronousRun:
         self._log = Log(config, self._windows, self.num_workers, self.marks)
         self._stretches: list[Stretch] = []
         self._seconds = 0.0  # of all stretches, including those before a resumption
-        self._parts: list[tuple[Doing, Costs]] = []
+        self._parts: list[Doing] = []
 
     @property
     def num_workers(self) -> int:
@@ -224,7 +224,8 @@ class AsynchronousRun:
         seconds = broadcast_json(comm, comm.clock() - start_s)
         self._verdicts.judge_copies()
         pace.skip(self._verdicts.coming)
-        told = gather_json(comm, [doing, pace.take_costs()])
+        costs, flops, norm = pace.take_costs()
+        told = gather_json(comm, doing._replace(costs=costs, flops=flops, norm=norm))
         if told is not None:
             self._remember(Stretch(start_s, self._seconds), told)
         self._seconds += seconds
@@ -242,15 +243,13 @@ class AsynchronousRun:
 
     def _remember(self, stretch: Stretch, told: list[Any]) -> None:
         """Keep what all ranks tell of a stretch."""
-        parts = []
-        for doing, (costs, flops, norm) in told:
-            parts.append((Doing(*doing), Costs([StepCost(*cost) for cost in costs], flops, norm)))
+        parts = [Doing(*each) for each in told]
+        parts = [doing._replace(costs=[StepCost(*cost) for cost in doing.costs]) for doing in parts]
         self._stretches.append(stretch)
         first = first_worker(self.config)
         numbers = [rank - first for rank in self.comm.ranks[first:]]
         self._log.add(stretch, dict(zip(numbers, parts[first:], strict=True)))
-        pairs = zip(self._parts or parts, parts, strict=True)
-        self._parts = [(a.then(c), b.then(d)) for (a, b), (c, d) in pairs] if self._parts else parts
+        self._parts = [a.then(b) for a, b in zip(self._parts, parts, strict=True)] if self._parts else parts
 
     def _windows(self, step: int, worker: int) -> int:
         """How many windows a worker trains on in a step."""

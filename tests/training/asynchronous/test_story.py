@@ -8,7 +8,7 @@ import pytest
 
 from simdist.trace import Span, Trace
 from simdist.training import Config
-from simdist.training.asynchronous.log import Costs, Log, Stretch
+from simdist.training.asynchronous.log import Log, Stretch
 from simdist.training.asynchronous.pace import StepCost
 from simdist.training.asynchronous.report import report
 from simdist.training.asynchronous.role import Doing
@@ -48,11 +48,11 @@ def story(**settings):
     fast = Doing([0, 1, 2, 3], [11.0, 12.0, 13.0, 14.0], [4.0, 3.0, 2.0, 1.0], 2.0, 4.0)
     slow = Doing([0, 1, 2, 3], [12.0, 14.0, 16.0, 18.0], [4.0, 5.0, 4.0, 3.0], 0.0, 8.0)
     server = Doing([], [], [], 2.0, 8.0, (0, 1, 1, 2))
-    costs = Costs([StepCost(step, 10 * (step + 1), 2, 0.1) for step in range(4)], 1000, 0.0)
+    costs = [StepCost(step, 10 * (step + 1), 2, 0.1) for step in range(4)]
     spans = [Span(r, "main", "compute", t - 1, t) for r, d in enumerate((fast, slow), 1) for t in d.times_s] + [
         Span(0, "main", "update", 10.0, 18.0)
     ]
-    parts = [(server, Costs([], 0, 0.0)), (fast, costs), (slow, costs)]
+    parts = [server, *(worker._replace(costs=costs, flops=1000, norm=0.0) for worker in (fast, slow))]
     return Story(Config(**CONFIG | settings), [4, 4], 4.0, 4, parts, Trace(spans, 3), [Stretch(10.0, 0.0)], three)
 
 
@@ -62,7 +62,7 @@ def test_a_rank_that_waits_for_a_message_sent_later_has_waited():
     spans = [Span(0, "main", "compute", 10.0, 11.0), Span(1, "main", "compute", 10.0, 18.0)]
     spans += [Span(0, "main", "recv", 11.0, 18.0, 8, 1), Span(1, "main", "send", 18.0, 18.0, 8, 0)]
     spans += [Span(2, "main", "compute", t - 1, t) for t in times_s[2]]
-    parts = [(Doing(list(range(len(own))), own, [1.0] * len(own)), Costs([], 0, 0.0)) for own in times_s]
+    parts = [Doing(list(range(len(own))), own, [1.0] * len(own)) for own in times_s]
     settings = {"method": "d-psgd", "trace_steps": 4}
     assert replace(story(**settings), parts=parts, record=Trace(spans, 3)).waited_shares() == [0.75, 0.0, 0.0]
 
@@ -129,8 +129,8 @@ def test_a_loss_counts_for_the_windows_that_it_is_of():
     """Step 0 has one window, which is the first worker's; step 3 has two, those that are left of a pass."""
     few = {0: (1, 0), 3: (1, 1)}
     told = replace(story(order="passes"), windows=lambda step, worker: few.get(step, (3, 3))[worker])
-    slow, costs = told.parts[2]
-    told.parts[2] = slow._replace(losses=[nan, *slow.losses[1:]]), costs
+    slow = told.parts[2]
+    told.parts[2] = slow._replace(losses=[nan, *slow.losses[1:]])
     found, _ = logged(told)
     assert [line.train_loss for line in found] == [4.0, (3 * 3.0 + 3 * 5.0) / 6, (3 * (2.0 + 4.0) + 1.0 + 3.0) / 8]
     assert [line.tokens_per_s for line in found] == [1 / 2, 6 / 2, 8 / 4]
@@ -140,11 +140,11 @@ def test_a_loss_counts_for_the_windows_that_it_is_of():
 
 
 def test_stretches_are_put_together():
-    one = Doing([0], [1.0], [4.0], 2.0, 4.0, [0], 1, 2)
-    two = Doing([1, 2], [2.0, 3.0], [3.0, 2.0], 1.0, 3.0, [1, 2], 3, 4)
-    assert one.then(two) == Doing([0, 1, 2], [1.0, 2.0, 3.0], [4.0, 3.0, 2.0], 3.0, 7.0, [0, 1, 2], 4, 6)
-    steps = [StepCost(step, 10, 2, 0.1) for step in range(3)]
-    assert Costs(steps[:1], 100, 5.0).then(Costs(steps[1:], 10, 6.0)) == Costs(steps, 110, 6.0)
+    costs = [StepCost(step, 10, 2, 0.1) for step in range(3)]
+    one = Doing([0], [1.0], [4.0], 2.0, 4.0, [0], 1, 2, costs[:1], 100, 5.0)
+    two = Doing([1, 2], [2.0, 3.0], [3.0, 2.0], 1.0, 3.0, [1, 2], 3, 4, costs[1:], 10, 6.0)
+    both = Doing([0, 1, 2], [1.0, 2.0, 3.0], [4.0, 3.0, 2.0], 3.0, 7.0, [0, 1, 2], 4, 6, costs, 110, 6.0)
+    assert one.then(two) == both
 
 
 def test_of_many_ranks_it_tells_how_long_they_waited_on_average_and_at_most():
@@ -210,7 +210,7 @@ def test_a_loss_that_nobody_measured_is_not_called_divergence():
 
 
 def test_a_run_that_stops_before_its_first_step_has_a_report():
-    idle = (Doing([], [], [], 0.0, 0.0), Costs([], 0, nan))
+    idle = Doing([], [], [], 0.0, 0.0)
     told = replace(story(), done=[0, 0], parts=[idle] * 3, validation_loss=nan, judged=0)
     assert told.seconds == 0 and len(told.trace) > 0
     assert "0 steps of each worker" in str(report(told, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
