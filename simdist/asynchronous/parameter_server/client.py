@@ -6,21 +6,7 @@ import numpy as np
 
 from simdist.arrays import Array, moved
 from simdist.asynchronous.parameter_server.layout import Layout
-from simdist.asynchronous.parameter_server.message import (
-    ANSWER,
-    BYE,
-    END,
-    HALT,
-    HEADER_BYTES,
-    LEAVE,
-    OVER,
-    PULL,
-    PUSH,
-    PUSH_PULL,
-    REQUEST,
-    WEIGHTS,
-    Message,
-)
+from simdist.asynchronous.parameter_server.message import ANSWER, HEADER_BYTES, REQUEST, Kind, Message
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError, PeerLost
 
@@ -92,7 +78,7 @@ class Client:
         servers = []
         for server, part in self.layout.parts(self._checked(weights, keys)):
             if keys is None or part.start < part.stop:
-                self._send(server, Message(PULL, clock, part))
+                self._send(server, Message(Kind.PULL, clock, part))
                 servers.append(server)
         return self._weights(servers, weights) if servers else clock
 
@@ -103,14 +89,14 @@ class Client:
             gradient: shape (keys,), or some rows.
             keys: all if None; the gradient counts as zero elsewhere.
         """
-        for server, message in self._updates(PUSH, clock, gradient, keys):
+        for server, message in self._updates(Kind.PUSH, clock, gradient, keys):
             self._send(server, message)
 
     def push_pull(self, clock: int, gradient: Array | Rows, weights: Array) -> int | None:
         """Push an update stamped `clock` and pull the weights for the next clock, in one message each way."""
         self._checked(weights, None)
         servers = []
-        for server, message in self._updates(PUSH_PULL, clock, gradient, None):
+        for server, message in self._updates(Kind.PUSH_PULL, clock, gradient, None):
             self._send(server, message)
             servers.append(server)
         return self._weights(servers, weights)
@@ -133,15 +119,15 @@ class Client:
 
     def halt(self) -> None:
         """Request the release of all workers as soon as the rule allows it. Returns before they are released."""
-        self._send(0, Message(HALT))
+        self._send(0, Message(Kind.HALT))
 
     def leave(self) -> None:
         """Tell the servers that this worker is done; afterwards none of its messages is in flight."""
         servers = [server for server in range(self.layout.num_servers) if server not in self._dismissed]
         for server in servers:
-            self._send(server, Message(LEAVE))
+            self._send(server, Message(Kind.LEAVE))
         for server in servers:
-            while self._receive(server).kind != BYE:
+            while self._receive(server).kind != Kind.BYE:
                 continue
 
     # -- messages -------------------------------------------------------------------------------------------
@@ -165,29 +151,28 @@ class Client:
         with self.comm.span(WAIT):
             for server in servers:
                 answer = self._receive(server)
-                while answer.kind == OVER:  # a notice about the previous update
+                while answer.kind == Kind.OVER:  # a notice about the previous update
                     answer = self._receive(server)
-                if answer.kind in (WEIGHTS, END):
+                if answer.kind in (Kind.WEIGHTS, Kind.END):
                     weights[answer.keys] = moved(answer.values, weights)
                     clocks.append(answer.clock)
-                    self.ended |= answer.kind == END
+                    self.ended |= answer.kind == Kind.END
                 else:
                     self._dismissed.add(server)
         self.waited_s += self.comm.clock() - start_s
         return None if self._dismissed else min(clocks)
 
-    def _updates(self, kind: int, clock: int, gradient: Array | Rows, keys: slice | None) -> list[tuple[int, Message]]:
+    def _updates(self, kind: Kind, clock: int, gradient: Array | Rows, keys: slice | None) -> list[tuple[int, Message]]:
         """An update, split among the servers; servers without any of its keys get only its clock."""
         if isinstance(gradient, Rows):
             return self._row_updates(kind, clock, gradient)
         whole = self._checked(gradient, keys, exactly=True)
-        found = []
-        for server, part in self.layout.parts(whole):
-            values = gradient[part.start - whole.start : part.stop - whole.start]
-            found.append((server, Message(kind, clock, part, values)))
-        return found
+        return [
+            (server, Message(kind, clock, part, gradient[part.start - whole.start : part.stop - whole.start]))
+            for server, part in self.layout.parts(whole)
+        ]
 
-    def _row_updates(self, kind: int, clock: int, gradient: Rows) -> list[tuple[int, Message]]:
+    def _row_updates(self, kind: Kind, clock: int, gradient: Rows) -> list[tuple[int, Message]]:
         layout, width = self.layout, self.layout.row_width
         if gradient.values.shape != (len(gradient.rows), width) or gradient.values.dtype != self.dtype:
             raise ArrayError(

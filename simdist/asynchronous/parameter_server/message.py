@@ -7,35 +7,30 @@
 Requests have one tag and answers another, so that a server can take requests in order of arrival.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from simdist.arrays import Array, on_host
 
-__all__ = [
-    "ANSWER",
-    "BYE",
-    "END",
-    "HALT",
-    "HEADER_BYTES",
-    "LEAVE",
-    "OVER",
-    "PULL",
-    "PUSH",
-    "PUSH_PULL",
-    "REQUEST",
-    "WEIGHTS",
-    "Message",
-    "buffer_for",
-]
+__all__ = ["ANSWER", "HEADER_BYTES", "REQUEST", "Kind", "Message", "buffer_for"]
 
-PULL, PUSH, PUSH_PULL, LEAVE, HALT = 1, 2, 3, 4, 8
-"""The kinds of requests: for weights; with an update; both, for the weights of the next clock; to leave; to release all
-workers soon."""
-WEIGHTS, OVER, BYE, END = 5, 6, 7, 9
-"""The kinds of answers: the weights; an unsolicited notice that a step is over; that the worker has left, or is taken
-for dead; the last weights, with which the worker is released."""
+
+class Kind(IntEnum):
+    """What a worker requests, and what a server answers."""
+
+    PULL = 1  # for weights
+    PUSH = 2  # with an update
+    PUSH_PULL = 3  # with an update, for the weights of the next clock
+    LEAVE = 4  # to leave
+    HALT = 5  # to release all workers soon
+
+    WEIGHTS = 6
+    OVER = 7  # a step is over: an unsolicited notice
+    BYE = 8  # the worker has left, or is taken for dead
+    END = 9  # the last weights, with which the worker is released
+
 
 REQUEST, ANSWER = 1, 2
 """The tags."""
@@ -48,14 +43,14 @@ class Message(NamedTuple):
     """One request or answer.
 
     Attributes:
-        kind: one of the above.
+        kind: what it is about.
         clock: the step of the update, or the clock of the weights; -1 if a worker does not know its own.
         keys: the range of the flat vector that the message concerns.
         values: flat, one per key; with row numbers, one per key of these rows.
         rows: int64, the rows sent, counted from the start of the whole vector; None if all keys are sent.
     """
 
-    kind: int
+    kind: Kind
     clock: int = -1
     keys: slice = slice(0, 0)
     values: Array | None = None
@@ -73,10 +68,10 @@ class Message(NamedTuple):
         """From bytes; rows and values are views of them."""
         kind, clock, start, stop, count = packet[:HEADER_BYTES].view(np.int64).tolist()
         if count == _EVERY_KEY:
-            return cls(kind, clock, slice(start, stop), packet[HEADER_BYTES:].view(dtype))
+            return cls(Kind(kind), clock, slice(start, stop), packet[HEADER_BYTES:].view(dtype))
         first = HEADER_BYTES + 8 * count
         rows = packet[HEADER_BYTES:first].view(np.int64)
-        return cls(kind, clock, slice(start, stop), packet[first:].view(dtype), rows)
+        return cls(Kind(kind), clock, slice(start, stop), packet[first:].view(dtype), rows)
 
 
 def buffer_for(like: Array, row_width: int = 1) -> Array:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from simdist.asynchronous.parameter_server.layout import Layout
-from simdist.asynchronous.parameter_server.message import ANSWER, OVER, Message
+from simdist.asynchronous.parameter_server.message import ANSWER, Kind, Message
 from simdist.comm import Communicator, Request
 from simdist.errors import PeerLost
 
@@ -31,7 +31,7 @@ class Outbox:
 
     def send(self, worker: int, message: Message) -> None:
         """Send without waiting."""
-        if message.kind != OVER:
+        if message.kind != Kind.OVER:
             self._finish(worker)
         self._sent(worker)
         try:

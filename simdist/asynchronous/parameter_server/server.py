@@ -8,20 +8,7 @@ from simdist.asynchronous.parameter_server.clocks import Clocks, Push
 from simdist.asynchronous.parameter_server.consistency import Consistency
 from simdist.asynchronous.parameter_server.counts import Counts
 from simdist.asynchronous.parameter_server.layout import Layout
-from simdist.asynchronous.parameter_server.message import (
-    BYE,
-    END,
-    HALT,
-    LEAVE,
-    OVER,
-    PULL,
-    PUSH,
-    PUSH_PULL,
-    REQUEST,
-    WEIGHTS,
-    Message,
-    buffer_for,
-)
+from simdist.asynchronous.parameter_server.message import REQUEST, Kind, Message, buffer_for
 from simdist.asynchronous.parameter_server.outbox import Outbox
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
 from simdist.asynchronous.worker import Asked
@@ -140,17 +127,17 @@ class Server:
 
     def _handle(self, worker: int, message: Message) -> None:
         kind, clock = message.kind, message.clock
-        if kind == HALT:
+        if kind == Kind.HALT:
             self.halt()
-        elif worker in self.clocks.dead or kind == LEAVE:
+        elif worker in self.clocks.dead or kind == Kind.LEAVE:
             self.clocks.leave(worker)
-            if kind != PUSH:  # a worker taken for dead expects no answer to a PUSH
-                self._outbox.send(worker, Message(BYE))
+            if kind != Kind.PUSH:  # a worker taken for dead expects no answer to a PUSH
+                self._outbox.send(worker, Message(Kind.BYE))
             return
-        if kind in (PUSH, PUSH_PULL):
+        if kind in (Kind.PUSH, Kind.PUSH_PULL):
             self._hold_push(worker, message)
             clock += 1
-        if kind in (PULL, PUSH_PULL):
+        if kind in (Kind.PULL, Kind.PUSH_PULL):
             if clock < 0:
                 clock = self.consistency.clock_of(self.clocks, worker)
             self._waiting.setdefault(clock, {})[worker] = message.keys
@@ -205,7 +192,7 @@ class Server:
         step = self.clocks.step
         for worker in self.clocks.present - kept:
             if self.clocks.reads[worker] == step:
-                self._outbox.send(worker, Message(OVER, step))
+                self._outbox.send(worker, Message(Kind.OVER, step))
 
     def _answer_admitted(self) -> bool:
         """Send weights to all workers that may read now; returns whether there were any."""
@@ -216,7 +203,7 @@ class Server:
                 now = max(clock, self.clocks.step)
                 self.clocks.read(worker, now)
                 self._versions[worker] = self.shard.version
-                kind = END if now >= self._release_clock else WEIGHTS
+                kind = Kind.END if now >= self._release_clock else Kind.WEIGHTS
                 self._outbox.send(worker, Message(kind, now, keys, self.shard.read(keys)))
         return bool(admitted)
 

@@ -8,15 +8,7 @@ from servers import serve
 
 import simdist as sd
 from simdist.asynchronous.parameter_server import BoundedStaleness, Client, Layout, Rows, Synchronous, asynchronous
-from simdist.asynchronous.parameter_server.message import (
-    ANSWER,
-    HEADER_BYTES,
-    OVER,
-    REQUEST,
-    WEIGHTS,
-    Message,
-    buffer_for,
-)
+from simdist.asynchronous.parameter_server.message import ANSWER, HEADER_BYTES, REQUEST, Kind, Message, buffer_for
 from simdist.errors import ArgumentError, ArrayError
 
 
@@ -137,7 +129,7 @@ def test_of_weights_from_several_servers_the_earliest_clock_counts():
         if layout.serves(comm):
             packet = buffer_for(np.empty(2))
             comm.recv(packet, 2, REQUEST)
-            comm.send(Message(WEIGHTS, (5, 3)[comm.rank], layout.keys(comm.rank), np.ones(2)).packed(), 2, ANSWER)
+            comm.send(Message(Kind.WEIGHTS, (5, 3)[comm.rank], layout.keys(comm.rank), np.ones(2)).packed(), 2, ANSWER)
             return None
         return Client(comm, layout, np.float64).pull(np.empty(4), 2)
 
@@ -147,9 +139,9 @@ def test_of_weights_from_several_servers_the_earliest_clock_counts():
 def test_old_news_does_not_end_the_step_that_is_on():
     def program(comm):
         if comm.rank == 0:
-            comm.send(Message(OVER, 3).packed(), 1, ANSWER)  # step 2 is over
+            comm.send(Message(Kind.OVER, 3).packed(), 1, ANSWER)  # step 2 is over
             comm.compute(seconds=1.0)
-            comm.send(Message(OVER, 4).packed(), 1, ANSWER)
+            comm.send(Message(Kind.OVER, 4).packed(), 1, ANSWER)
             return None
         client = Client(comm, Layout(2, 1, 4), np.float64)
         return client.is_over(3, 0.5), client.is_over(3, 1.5)

@@ -16,7 +16,7 @@ from simdist.asynchronous.parameter_server import (
     asynchronous,
     train,
 )
-from simdist.asynchronous.parameter_server.message import PULL, REQUEST, Message
+from simdist.asynchronous.parameter_server.message import REQUEST, Kind, Message
 from simdist.errors import PeerLost, RankFailed, UnmatchedMessage
 
 
@@ -88,7 +88,7 @@ def test_no_server_waits_until_the_silent_take_their_answers():
             server = serve(comm, layout, asynchronous(), deadline_s=10.0)
             return server.clocks.dead, comm.clock()
         if comm.rank == 1:
-            comm.send(Message(PULL, 0, layout.keys(0)).packed(), 0, REQUEST)
+            comm.send(Message(Kind.PULL, 0, layout.keys(0)).packed(), 0, REQUEST)
         else:
             Client(comm, layout, np.dtype(np.float64)).leave()
         return None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simdist.asynchronous.parameter_server.layout import Layout
-from simdist.asynchronous.parameter_server.message import ANSWER, OVER, WEIGHTS, Message
+from simdist.asynchronous.parameter_server.message import ANSWER, Kind, Message
 from simdist.asynchronous.parameter_server.outbox import Outbox
 from simdist.comm import Request
 from simdist.errors import PeerLost
@@ -45,10 +45,10 @@ def outbox_of(comm):
 def test_an_answer_waits_for_what_was_sent_to_its_worker_before_and_a_notice_does_not():
     comm = Comm()
     outbox = outbox_of(comm)
-    for clock, (worker, kind) in enumerate([(0, WEIGHTS), (1, WEIGHTS), (0, OVER), (0, OVER)]):
+    for clock, (worker, kind) in enumerate([(0, Kind.WEIGHTS), (1, Kind.WEIGHTS), (0, Kind.OVER), (0, Kind.OVER)]):
         outbox.send(worker, Message(kind, clock))
     assert comm.waited == []
-    outbox.send(0, Message(WEIGHTS, 4))
+    outbox.send(0, Message(Kind.WEIGHTS, 4))
     assert comm.waited == [0, 2, 3]
     outbox.finish()
     assert sorted(comm.waited) == [0, 1, 2, 3, 4]
@@ -60,7 +60,7 @@ def test_nobody_waits_for_the_dead(how):
     comm = Comm(refused=[3] if how == "refused" else [])
     outbox = outbox_of(comm)
     for worker in (0, 1):
-        outbox.send(worker, Message(WEIGHTS, worker, slice(0, 2), np.ones(2)))
+        outbox.send(worker, Message(Kind.WEIGHTS, worker, slice(0, 2), np.ones(2)))
     comm.dead = {3}
     if how == "dropped":
         outbox.drop(1)
