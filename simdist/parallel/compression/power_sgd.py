@@ -60,9 +60,11 @@ class PowerSGD(Compressor):
             raise ArgumentError(f"a matrix ends at {list(spans)[-1].stop}; the gradient has {len(like)} items")
         edges = [0, *(edge for span in spans for edge in (span.start, span.stop)), len(like)]
         self._others = [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
+        self._p_shapes = [*((plan.n, plan.r) for plan in self._plans), *((_length(span),) for span in self._others)]
+        self._q_shapes = [(plan.m, plan.r) for plan in self._plans]
         self.state = {
             "residual": np.zeros_like(like),
-            "q": np.empty_like(like, shape=(sum(plan.m * plan.r for plan in self._plans),)),
+            "q": np.empty_like(like, shape=(_size(self._q_shapes),)),
         }
         if kind_of(like) != "phantom":
             self.state["q"][...] = moved(np.random.default_rng(0).standard_normal(len(self.state["q"])), like)
@@ -73,59 +75,46 @@ class PowerSGD(Compressor):
 
         The bytes on the record also depend on the algorithms of the all-reduces, which depend on their lengths.
         """
-        compressed = sum((plan.n + plan.m) * plan.r for plan in self._plans)
-        return math.prod(self._shape) / max(1, compressed + sum(map(_length, self._others)))
+        return math.prod(self._shape) / max(1, _size(self._p_shapes) + _size(self._q_shapes))
 
     def _reduce(self, x: Array, comm: Communicator) -> None:
-        ps = np.empty_like(x, shape=(sum(plan.n * plan.r for plan in self._plans) + sum(map(_length, self._others)),))
-        qs = np.empty_like(self.state["q"])
+        residual, qs = self.state["residual"], np.empty_like(self.state["q"])
+        ps = np.empty_like(x, shape=(_size(self._p_shapes),))  # and all that is not in a matrix
         charge(sum(plan.flops for plan in self._plans), 10 * x.nbytes)
         if kind_of(x) == "phantom":
             self._all_reduce(ps, comm)
             self._all_reduce(qs, comm)
             return
+        each_p, each_q = _end_to_end(ps, self._p_shapes), _end_to_end(qs, self._q_shapes)
+        others = [each_p.pop() for _ in self._others][::-1]
         if self._add_to_residual(x):
-            self._project(ps)
+            self._project(each_p, others)
         else:
             ps[...] = np.nan
         self._all_reduce(ps, comm)
         if not math.isfinite(largest(ps)):  # the same on all ranks
             x[...] = np.nan
             return
-        p_hats = [_orth(p) for p in self._ps(ps)]
-        residual = self.state["residual"]
-        for plan, p_hat, q in zip(self._plans, p_hats, self._qs(qs), strict=True):
+        p_hats = [_orth(p) for p in each_p]
+        for plan, p_hat, q in zip(self._plans, p_hats, each_q, strict=True):
             matrix = residual[plan.span].reshape(plan.n, plan.m)
             np.matmul(matrix.T, p_hat, out=q)
             matrix -= p_hat @ q.T
         self._all_reduce(qs, comm)
         self.state["q"][...] = qs
-        for plan, p_hat, q in zip(self._plans, p_hats, self._qs(qs), strict=True):
+        for plan, p_hat, q in zip(self._plans, p_hats, each_q, strict=True):
             np.matmul(p_hat, q.T, out=x[plan.span].reshape(plan.n, plan.m))
-        for span, part in zip(self._others, self._rest(ps), strict=True):
+        for span, part in zip(self._others, others, strict=True):
             x[span], residual[span] = part, 0
 
-    def _project(self, ps: Array) -> None:
-        """Leave in ps each matrix times its Q, then all that is not in a matrix."""
-        residual = self.state["residual"]
-        for plan, p, q in zip(self._plans, self._ps(ps), self._qs(self.state["q"]), strict=True):
+    def _project(self, each_p: list[Array], others: list[Array]) -> None:
+        """Leave in each P its matrix times Q, and in `others` all that is not in a matrix."""
+        residual, each_q = self.state["residual"], _end_to_end(self.state["q"], self._q_shapes)
+        for plan, p, q in zip(self._plans, each_p, each_q, strict=True):
             # Orthonormal, because a gradient of low rank leaves a Q that has lost directions.
             np.matmul(residual[plan.span].reshape(plan.n, plan.m), _orth(q), out=p)
-        for span, part in zip(self._others, self._rest(ps), strict=True):
+        for span, part in zip(self._others, others, strict=True):
             part[...] = residual[span]
-
-    def _ps(self, flat: Array) -> list[Array]:
-        """The Ps at the beginning of `flat`, as views of shape (n, r)."""
-        return _end_to_end(flat, [(plan.n, plan.r) for plan in self._plans])
-
-    def _rest(self, flat: Array) -> list[Array]:
-        """What is behind the Ps in `flat`, as views of the length of each of the others."""
-        start = sum(plan.n * plan.r for plan in self._plans)
-        return _end_to_end(flat[start:], [(_length(span),) for span in self._others])
-
-    def _qs(self, flat: Array) -> list[Array]:
-        """The Qs in `flat`, as views of shape (m, r)."""
-        return _end_to_end(flat, [(plan.m, plan.r) for plan in self._plans])
 
 
 class _Plan:
@@ -157,6 +146,10 @@ def _end_to_end(flat: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     """Arrays of these shapes in `flat`, one after the other; they are views."""
     ends = list(accumulate(map(math.prod, shapes)))
     return [flat[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, shapes, strict=True)]
+
+
+def _size(shapes: Sequence[tuple[int, ...]]) -> int:
+    return sum(map(math.prod, shapes))
 
 
 def _length(span: slice) -> int:
