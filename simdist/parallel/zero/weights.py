@@ -8,7 +8,6 @@ from simdist.collectives import all_gather
 from simdist.comm import Communicator, Stream, Work
 from simdist.nn import Layer, Observer
 from simdist.parallel.zero.offload import Offload
-from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.unit import Units
 
 __all__ = ["GatheredWeights", "Weights", "WholeWeights"]
@@ -21,13 +20,15 @@ class Weights(ABC):
         units: of the model; their parameters are views of `rooms`.
         rooms: for each unit, the memory of its whole weights.
         own: the weights that this rank updates, a vector of its holding.
+        holders: the ranks that update a part each.
         algorithm: of the all-gathers.
     """
 
-    def __init__(self, units: Units, rooms: list[Array], own: Array, algorithm: str) -> None:
+    def __init__(self, units: Units, rooms: list[Array], own: Array, holders: Communicator, algorithm: str) -> None:
         self.units = units
         self.rooms = rooms
         self.own = own
+        self.holders = holders
         self.algorithm = algorithm
 
     @abstractmethod
@@ -40,7 +41,7 @@ class Weights(ABC):
 
 
 class WholeWeights(Weights):
-    """Every rank has all weights, and a copy of its own part in the master dtype, which it updates.
+    """Every rank has all weights, and `own` is a copy of its part in the master dtype, which it updates.
 
         rank 1    | .. |w1| .. |   own |m1|  --step-->  |m1'|  --rounded-->  | .. |w1'| .. |  --all-gather--> all
 
@@ -48,16 +49,8 @@ class WholeWeights(Weights):
     needs its unit. But then a step's messages would be recorded in the next step, and code that reads weights between
     steps, such as a pipeline on this data axis, would have to wait for them first.
 
-    Args:
-        units, rooms, own, algorithm: as of `Weights`; own has the master dtype.
-        holders: the ranks that update a part each.
-
     Cost of `publish` per rank, n bytes of weights on p holders: an all-gather per unit, n(p-1)/p bytes in total.
     """
-
-    def __init__(self, units: Units, rooms: list[Array], own: Array, algorithm: str, holders: Communicator) -> None:
-        super().__init__(units, rooms, own, algorithm)
-        self._holders = holders
 
     def observer(self, backward_follows: bool) -> Observer:
         """One that does nothing."""
@@ -65,12 +58,12 @@ class WholeWeights(Weights):
 
     def publish(self) -> None:
         """Round to the dtype of computation and all-gather, a unit at a time."""
-        with self._holders.span("publish weights", sum(room.nbytes for room in self.rooms)):
+        with self.holders.span("publish weights", sum(room.nbytes for room in self.rooms)):
             for unit, room, place in zip(self.units, self.rooms, self.units.holding.rooms, strict=True):
                 mine, masters = room[unit.chunk], self.own[place]
                 copied(mine, masters)
                 charge(0, mine.nbytes + masters.nbytes)
-                all_gather(mine, self._holders, self.algorithm, out=room)
+                all_gather(mine, self.holders, self.algorithm, out=room)
 
 
 class GatheredWeights(Weights, Observer):
@@ -84,9 +77,9 @@ class GatheredWeights(Weights, Observer):
     are dropped after forward and gathered again for backward, as the papers count.
 
     Args:
-        units, rooms, own, algorithm: as of `Weights`; own has the dtype of the rooms, which are `Slots.shared`.
+        units, rooms, own, holders, algorithm: as of `Weights`; own has the dtype of the rooms, which are
+            `Slots.shared`; the communicator is that of the stream.
         side: the stream on which to gather.
-        sharing: of the communicator on that stream; the holders of a model gather it.
         offload: the place of `own`.
         prefetch: whether to gather ahead; without it each layer waits for its own gather.
 
@@ -98,15 +91,14 @@ class GatheredWeights(Weights, Observer):
         units: Units,
         rooms: list[Array],
         own: Array,
+        holders: Communicator,
         algorithm: str,
         side: Stream,
-        sharing: Sharing,
         offload: Offload,
         prefetch: bool = True,
     ) -> None:
-        super().__init__(units, rooms, own, algorithm)
+        super().__init__(units, rooms, own, holders, algorithm)
         self._side = side
-        self._holders = sharing.holders
         self._offload = offload
         self._prefetch = prefetch
         self._gathers: dict[int, Work] = {}  # of the units that are gathered or being gathered
@@ -175,5 +167,5 @@ class GatheredWeights(Weights, Observer):
     def _gather(self, i: int) -> None:
         """On the second stream."""
         mine = self.own[self.units.holding.rooms[i]]
-        mine = self._offload.move("parameters", mine, self._holders, self._offload.place("parameters"), "device")
-        all_gather(mine, self._holders, self.algorithm, out=self.rooms[i])
+        mine = self._offload.move("parameters", mine, self.holders, self._offload.place("parameters"), "device")
+        all_gather(mine, self.holders, self.algorithm, out=self.rooms[i])

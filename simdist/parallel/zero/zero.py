@@ -148,11 +148,12 @@ class ZeRO(Method):
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "parameters")
             own = self._part(flat, self.recipe.precision.master_dtype, "optimizer", "optimizer state")
-            return WholeWeights(self.units, slots.cut(flat), own, algorithm, self.sharing.holders)
+            return WholeWeights(self.units, slots.cut(flat), own, self.sharing.holders, algorithm)
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
         own = self._part(flat, dtype, "parameters", "parameters")
-        return GatheredWeights(self.units, slots.cut(flat), own, algorithm, side, sharing, self.offload, prefetch)
+        units, rooms, holders = self.units, slots.cut(flat), sharing.holders
+        return GatheredWeights(units, rooms, own, holders, algorithm, side, self.offload, prefetch)
 
     def _zeros(self, size: int, dtype: np.dtype, category: str) -> Array:
         """A vector of zeros that peers may reach."""
@@ -221,13 +222,10 @@ class ZeRO(Method):
         if self.zero_stage < 3:
             state_bytes += own.nbytes  # the masters
         elif self.update.masters is own:
-            self._note("parameters", weight_bytes, offload.place("parameters"), offload.updating)
-        self._note("optimizer", state_bytes, offload.place("optimizer"), offload.updating)
-        self._note("optimizer", state_bytes, offload.updating, offload.place("optimizer"))
-        self._note("parameters", weight_bytes, offload.updating, offload.place("parameters"))
-
-    def _note(self, what: str, num_bytes: int, start: str, end: str) -> None:
-        self.offload.note(what, num_bytes, self.comm, start, end)
+            offload.note("parameters", weight_bytes, self.comm, offload.place("parameters"), offload.updating)
+        offload.note("optimizer", state_bytes, self.comm, offload.place("optimizer"), offload.updating)
+        offload.note("optimizer", state_bytes, self.comm, offload.updating, offload.place("optimizer"))
+        offload.note("parameters", weight_bytes, self.comm, offload.updating, offload.place("parameters"))
 
     def loss(self, windows: Array) -> float:
         """See Learner. All ranks must call, each with its own windows."""
