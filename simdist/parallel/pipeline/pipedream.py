@@ -29,9 +29,9 @@ class PipeDream(Learner):
         vertical sync    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+1), …, w_n(t-n+1))
         2bw              W(t+1) = W(t) - ν ∇f(W(t-1))                                       t counts groups
 
-    The weights are those of these formulas, not of one rank; n is the number of stages, and versions before the first
-    are the first. Ranks take no common step: a batch brings many updates, one for each group of its micro-batches, and
-    the pipeline drains only at the end of the batch. So this is not a `Method`.
+    The weights are those of these formulas, not of one rank; n is the number of stages, ν the learning rate, and
+    versions before the first are the first. Ranks take no common step: a batch brings many updates, one for each group
+    of its micro-batches, and the pipeline drains only at the end of the batch. So this is not a `Method`.
 
     Args:
         model, mesh, recipe, seed, schedule, costs, times, memory: as of `Pipeline`; the schedule has a group of

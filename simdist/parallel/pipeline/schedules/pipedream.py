@@ -1,5 +1,5 @@
 """PipeDream: 1F1B without a flush. A stage updates its weights while micro-batches that used the old ones are in
-flight, so it keeps several versions; see `simdist.parallel.pipeline.weights`.
+flight, so it keeps several versions; see `simdist.parallel.pipeline.weights`, and for the formulas `PipeDream`.
 """
 
 from simdist.errors import ArgumentError
@@ -20,9 +20,6 @@ def _without_flush(name: str, stages: int, micro_batches: int, weights: Weights)
 def pipedream(stages: int, micro_batches: int) -> Schedule:
     """An update after every backward; on each stage, a micro-batch's forward and backward use the same version.
 
-    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+2), …, w_n(t)) on n stages, ν the learning rate; stage i, from 1, keeps
-    n-i+1 versions.
-
     Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: weight stashing.
     """
     return _without_flush("pipedream", stages, micro_batches, Weights("stashing", 1))
@@ -32,8 +29,6 @@ def pipedream(stages: int, micro_batches: int) -> Schedule:
 def pipedream_vertical_sync(stages: int, micro_batches: int) -> Schedule:
     """An update after every backward; a micro-batch uses the same version on all stages.
 
-    w(t+1) = w(t) - ν ∇f(w_1(t-n+1), w_2(t-n+1), …, w_n(t-n+1)) on n stages.
-
     Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: vertical sync.
     """
     return _without_flush("pipedream-vertical-sync", stages, micro_batches, Weights("vertical sync", 1))
@@ -41,9 +36,8 @@ def pipedream_vertical_sync(stages: int, micro_batches: int) -> Schedule:
 
 @named("pipedream-2bw")
 def pipedream_2bw(stages: int, micro_batches: int, group: int = 0) -> Schedule:
-    """An update after every group of micro-batches; each group uses the version before the newest, so two are kept.
-
-    W(t+1) = W(t) - ν ∇f(W(t-1)), where t counts groups: SGD with gradients one step late.
+    """An update after every group of micro-batches; each group uses the version before the newest, so two are kept:
+    SGD with gradients one step late.
 
     Args:
         group: micro-batches per update, at least the number of stages, which is the default: when a group enters, the

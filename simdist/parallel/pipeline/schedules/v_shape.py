@@ -102,11 +102,14 @@ class _Play:
 
     def __init__(self, block: _Block, m: int, most: int, times: Times, least_gap: float) -> None:
         p = len(block)
-        self.ranks = [_Rank(moments, m, (r, 2 * p - 1 - r), most) for r, moments in enumerate(block)]
-        self.clockwork = Clockwork(Schedule("", [[]] * p, v_shape(p)), times)
+        self.schedule = Schedule("", [[]] * p, v_shape(p))
+        self.clockwork = Clockwork(self.schedule, times)
         self.times = times
         self.least_gap = least_gap
-        self.num_stages = 2 * p
+        self.done: list[list[Action]] = [[] for _ in block]
+        self.order = [_order(moments, m) for moments in block]  # by rank, the F's and I's to do
+        self.pending: list[deque[Part]] = [deque() for _ in block]  # and the W's
+        self.room = [most] * p  # for further chunks
         self.made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
         self.waiter: dict[Value, int] = {}  # the rank that waits for it
         self.next = [(0.0, r) for r in range(p)]  # when each rank chooses its next action
@@ -115,25 +118,29 @@ class _Play:
         """The actions of each rank."""
         while self.next:
             now, r = heappop(self.next)
-            rank = self.ranks[r]
-            wait = self._wait(r, now)
-            if wait <= 0 and rank.order:
-                self._do(r, rank.order.popleft(), now)
-            elif rank.pending and wait >= self.least_gap * self.clockwork.of(r, rank.pending[0]):
-                self._do(r, rank.pending.popleft(), now)
+            order, pending, wait = self.order[r], self.pending[r], self._wait(r, now)
+            if wait <= 0 and order:
+                self._do(r, order.popleft(), now)
+            elif pending and wait >= self.least_gap * self.clockwork.of(r, pending[0]):
+                self._do(r, pending.popleft(), now)
             elif wait < inf:
                 heappush(self.next, (now + wait, r))
-            elif rank.order and (need := rank.needs()) is not None:
+            elif order and (need := self._need(r)) is not None:
                 self.waiter[need] = r
-        return [rank.row for rank in self.ranks]
+        return self.done
 
     def _wait(self, r: int, now: float) -> float:
         """How long a rank waits for its next F or I; infinite if that is not known yet, or if there is none."""
-        rank = self.ranks[r]
-        if not rank.order or (rank.room == 0 and isinstance(rank.order[0], Forward)):
+        order = self.order[r]
+        if not order or (self.room[r] == 0 and isinstance(order[0], Forward)):
             return inf
-        need = rank.needs()
+        need = self._need(r)
         return 0.0 if need is None else self._arrives(need, r) - now
+
+    def _need(self, r: int) -> Value | None:
+        """The value that a rank's next F or I needs."""
+        part = self.order[r][0]
+        return part.needs(self.schedule.stage(r, part))
 
     def _arrives(self, value: Value, r: int) -> float:
         made_at, maker = self.made.get(value, (inf, r))
@@ -142,7 +149,15 @@ class _Play:
     def _do(self, r: int, part: Part, now: float) -> None:
         """Run an action, from now on."""
         end = now + self.clockwork.of(r, part)
-        for value in self.ranks[r].does(part, self.num_stages):
+        self.done[r].append(part)
+        match part:
+            case Forward():
+                self.room[r] -= 1
+            case BackwardInput():
+                self.pending[r].append(BackwardWeight(part.micro_batch, part.chunk))
+            case BackwardWeight():
+                self.room[r] += 1
+        for value in part.gives(self.schedule.stage(r, part), self.schedule.num_stages):
             self.made[value] = end, r
             if value in self.waiter:
                 other = self.waiter.pop(value)
@@ -150,28 +165,7 @@ class _Play:
         heappush(self.next, (end, r))
 
 
-class _Rank:
-    """The past and future actions of a rank."""
-
-    def __init__(self, moments: dict[tuple[type[Part], int], int], m: int, stages: tuple[int, int], most: int) -> None:
-        of = [(at + _REPEAT * i, kind, i, chunk) for (kind, chunk), at in moments.items() for i in range(m)]
-        self.order = deque(kind(i, chunk) for _, kind, i, chunk in sorted(of, key=lambda entry: entry[0]))
-        self.pending: deque[Part] = deque()
-        self.row: list[Action] = []
-        self.room = most
-        self._stages = stages
-
-    def needs(self) -> Value | None:
-        """The value that the next F or I needs."""
-        return self.order[0].needs(self._stages[self.order[0].chunk])
-
-    def does(self, part: Part, num_stages: int) -> tuple[Value, ...]:
-        """Record an action; returns the values it produces."""
-        self.row.append(part)
-        if isinstance(part, Forward):
-            self.room -= 1
-        elif isinstance(part, BackwardInput):
-            self.pending.append(BackwardWeight(part.micro_batch, part.chunk))
-        else:
-            self.room += 1
-        return part.gives(self._stages[part.chunk], num_stages)
+def _order(moments: dict[tuple[type[Part], int], int], m: int) -> deque[Part]:
+    """A rank's F's and I's of all micro-batches, in the order of the blocks."""
+    of = [(at + _REPEAT * i, kind, i, chunk) for (kind, chunk), at in moments.items() for i in range(m)]
+    return deque(kind(i, chunk) for _, kind, i, chunk in sorted(of, key=lambda entry: entry[0]))
