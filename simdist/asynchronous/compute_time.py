@@ -58,7 +58,7 @@ class Constant(ComputeTime):
     step_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _require("step_s", self.step_s)
+        _require(step_s=self.step_s)
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
@@ -80,8 +80,7 @@ class Exponential(ComputeTime):
     least_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("mean_s", "seed", "least_s"):
-            _require(name, getattr(self, name))
+        _require(mean_s=self.mean_s, seed=self.seed, least_s=self.least_s)
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
@@ -108,8 +107,8 @@ class Exponential(ComputeTime):
         """The mean time in which k more steps are finished, if no rank of n waits: k/n (least_s + mean_s).
 
         With k = 1 it is the asynchronous server's time from update to update; in the time of n of them, if least_s is
-        0, a synchronous server does 1/H_n of a step. Where the k have to be of different ranks, it then takes `first_s`
-        as long: those that are still working need no less time than if they began anew.
+        0, a synchronous server does 1/H_n of a step. Where the k steps have to be of different ranks, they then take
+        `first_s`: ranks that are still at work need as long, on average, as if they had just begun.
 
         Raises:
             ArgumentError: ranks is less than 1.
@@ -135,8 +134,7 @@ class LogNormal(ComputeTime):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("mean_s", "sigma", "seed"):
-            _require(name, getattr(self, name))
+        _require(mean_s=self.mean_s, sigma=self.sigma, seed=self.seed)
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
@@ -158,7 +156,7 @@ class Slowed(ComputeTime):
 
     def __post_init__(self) -> None:
         for rank, factor in self.factors.items():
-            _require("rank", rank)
+            _require(rank=rank)
             if not 0 < factor < _SLOWEST:
                 raise ArgumentError(
                     f"rank {rank} cannot be slow by the factor {factor}; needs more than 0 and less than {_SLOWEST:g}"
@@ -190,8 +188,7 @@ class Pausing(ComputeTime):
     pause_s: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("rank", "step", "pause_s"):
-            _require(name, getattr(self, name))
+        _require(rank=self.rank, step=self.step, pause_s=self.pause_s)
 
     def seconds(self, rank: int, step: int) -> float:
         """See ComputeTime."""
@@ -211,7 +208,8 @@ def _uniform(seed: int, rank: int, step: int) -> float:
     return ((int.from_bytes(digest, "little") >> 11) + 0.5) / (1 << 53)
 
 
-def _require(name: str, value: float) -> None:
-    """Raise ArgumentError unless value is finite and at least 0."""
-    if not 0 <= value < math.inf:
-        raise ArgumentError(f"{name} is {value!r}; needs at least 0, and less than infinity")
+def _require(**numbers: float) -> None:
+    """Raise ArgumentError unless these are finite and at least 0."""
+    for name, value in numbers.items():
+        if not 0 <= value < math.inf:
+            raise ArgumentError(f"{name} is {value!r}; needs at least 0, and less than infinity")

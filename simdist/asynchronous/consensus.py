@@ -55,12 +55,13 @@ class Snapshots:
         self.iterates: list[Array] = []
         self._lock = threading.Lock()  # two streams of a rank may both call take
         if weights is not None:
-            self._keep(weights)
+            self.take(0, weights)
 
     def take(self, step: int, weights: Array) -> None:
         """Keep a copy."""
         with self._lock:
-            self._keep(weights)
+            self.times_s.append(self.comm.clock())
+            self.iterates.append(weights.copy())
 
     def pop(self, count: int) -> "Snapshots":
         """Remove and return this many of the first copies."""
@@ -69,10 +70,6 @@ class Snapshots:
             first.times_s, self.times_s = self.times_s[:count], self.times_s[count:]
             first.iterates, self.iterates = self.iterates[:count], self.iterates[count:]
         return first
-
-    def _keep(self, weights: Array) -> None:
-        self.times_s.append(self.comm.clock())
-        self.iterates.append(weights.copy())
 
     def errors(self, times_s: Sequence[float] | None = None) -> list[tuple[float, float]]:
         """(time, consensus error) at each of these instants; by default after each rank's k-th copy, for all k.

@@ -157,7 +157,7 @@ def d_psgd(worker: Worker, mixing: Mixing | Sequence[Mixing], steps: int, asked:
 
 
 def _reach(turns: Sequence[Mixing], rank: int, step: int) -> int:
-    """After how many steps, this one included, all know what a rank knows, or all to whom its graph leads."""
+    """After how many steps, counting this one, every rank to which its graph leads knows what this rank knows."""
     informed, idle, last = {rank}, 0, 1
     for k in count(1):
         told = {i for j in informed for i in turns[(step + k - 1) % len(turns)].listeners(j)} - informed

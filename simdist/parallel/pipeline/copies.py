@@ -4,8 +4,8 @@
     two ways       under `bidirectional` every stage is on two ranks, each with half of the micro-batches
 
 Copies start equal and stay equal, because each rank updates its own with the sum of all gradients, to the last bit. But
-which ranks of dp add up an item first depends on its place in the vector that they reduce, and a tied table has another
-place in that of each stage: see `Pipeline.reduce`.
+the order in which ranks of dp add up an item depends on its place in the vector that they reduce, and a tied table has
+another place in each stage's: see `Pipeline.reduce`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

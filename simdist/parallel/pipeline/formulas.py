@@ -256,8 +256,8 @@ def _both_ways_kept(c: Case, r: int) -> tuple[float, float]:
 
 
 def _turns(c: Case) -> float:
-    """The bubble of GEMS: forwards hide behind backwards, save on the rank where a micro-batch enters. With an even
-    number of micro-batches that rank is the last to begin.
+    """The bubble of GEMS: forwards hide behind backwards, except on the rank where a micro-batch enters. If their
+    number is even, that rank is the last to begin.
     """
     back = c.b + c.w
     return (c.p - 1) * (c.m * max(c.f, back) + c.m % 2 * min(c.f, back))

@@ -124,8 +124,8 @@ class Pipeline(Method):
     def reduce(self) -> None:
         """Sum the gradients of copies over pp, and all gradients over dp.
 
-        Copies come last, since the sums over dp are the same on all ranks of it. With ZeRO each rank would then have
-        but a chunk of those: there copies come first, and what is displaced is a unit of its own, cut alike everywhere.
+        Copies come last, when all ranks of dp have the same sums. With ZeRO each would have only a chunk of them by
+        then: so there copies come first, and what is displaced is a unit of its own, cut alike everywhere.
         """
         if isinstance(self.data, ZeRO):
             self.share.copies.sum()

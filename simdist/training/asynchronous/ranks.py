@@ -1,18 +1,11 @@
-"""Ranks: what each rank does in an asynchronous run, and how many ranks it needs."""
+"""Ranks: how many an asynchronous run needs, and which of them are workers."""
 
-from simdist.arrays import Array
-from simdist.comm import Communicator
 from simdist.errors import ArgumentError
-from simdist.nn import Parameters
-from simdist.training.asynchronous.apart import Apart
 from simdist.training.asynchronous.methods import GOSSIP, SERVED, consistency, graph, slowed
-from simdist.training.asynchronous.pace import Pace
-from simdist.training.asynchronous.role import Role
-from simdist.training.asynchronous.served import Served
 from simdist.training.config import Config
 from simdist.words import counted
 
-__all__ = ["check_ranks", "first_worker", "role"]
+__all__ = ["check_ranks", "first_worker"]
 
 
 def first_worker(config: Config) -> int:
@@ -34,15 +27,3 @@ def check_ranks(config: Config, ranks: int) -> None:
         found = graph(config, ranks)
         if config.method == "ad-psgd":
             found.sides()
-
-
-def role(comm: Communicator, config: Config, parameters: Parameters, weights: Array, pace: Pace) -> Role:
-    """This rank's part; all ranks must call.
-
-    Args:
-        parameters: of the model.
-        weights: shape (n,), the initial ones; changed in place.
-        pace: finds the gradients.
-    """
-    kind = Served if config.method in SERVED else Apart
-    return kind(comm, config, parameters, weights, pace)

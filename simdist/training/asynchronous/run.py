@@ -12,12 +12,14 @@ from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.data import Batches
 from simdist.errors import ArgumentError
+from simdist.training.asynchronous.apart import Apart
 from simdist.training.asynchronous.cut import Cut, load_cut, read_kind, save_cut
 from simdist.training.asynchronous.log import Log, Stretch
 from simdist.training.asynchronous.methods import SERVED, SURVIVING
 from simdist.training.asynchronous.pace import Pace, StepCost
-from simdist.training.asynchronous.ranks import check_ranks, first_worker, role
-from simdist.training.asynchronous.role import Doing
+from simdist.training.asynchronous.ranks import check_ranks, first_worker
+from simdist.training.asynchronous.role import Doing, Role
+from simdist.training.asynchronous.served import Served
 from simdist.training.asynchronous.story import Story
 from simdist.training.asynchronous.verdicts import Verdicts
 from simdist.training.config import Config
@@ -90,7 +92,8 @@ class AsynchronousRun:
         self._batches = Batches(self.text.train, size, config.seed, config.order, stride)
         self._survives = config.method in SURVIVING and comm.survive()
         self._pace = self._new_pace(tell)
-        self._role = role(comm, config, self.model.parameters, self._weights, self._pace)
+        role = Served if config.method in SERVED else Apart
+        self._role: Role = role(comm, config, self.model.parameters, self._weights, self._pace)
         self._verdicts = Verdicts(comm, config, self.model, self._weights, self.text, self.marks, self._pace.snapshots)
         self._all_workers = self.num_workers
         self._log = Log(config, self._windows, self.num_workers, self.marks)
