@@ -59,7 +59,7 @@ class Message(NamedTuple):
     def packed(self) -> Array:
         """As bytes: shape (n,), uint8."""
         count = _EVERY_KEY if self.rows is None else len(self.rows)
-        header = np.array((self.kind, self.clock, self.keys.start, self.keys.stop, count), np.int64)
+        header = np.array((int(self.kind), self.clock, self.keys.start, self.keys.stop, count), np.int64)
         parts = [np.ascontiguousarray(on_host(x)) for x in (header, self.rows, self.values) if x is not None]
         return np.concatenate([part.reshape(-1).view(np.uint8) for part in parts])
 

@@ -78,8 +78,5 @@ def only(micro_batches: int, row: Iterable[Action]) -> list[Action]:
     A schedule that its paper defines only for certain numbers of micro-batches is made for the next such number, and
     the surplus removed. It stays valid, because no micro-batch needs another.
     """
-    kept: list[Action] = []
-    for action in row:
-        parts = [part for part in action.parts if part.micro_batch < micro_batches]
-        kept += [action] if len(parts) == len(action.parts) else parts
-    return kept
+    parts = ([part for part in action.parts if part.micro_batch < micro_batches] for action in row)
+    return [action for own in parts for action in pair(own)]

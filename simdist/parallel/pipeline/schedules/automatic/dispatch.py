@@ -94,24 +94,24 @@ class _Stage:
         self.activations = [] if s else [0.0] * given.m  # when they arrive, by micro-batch
         self.gradients: list[float] = []
         self.row: list[str] = []
+        self.forwards = self.backwards = self.weights = 0
         self.free = 0.0
-        self._done = {"F": 0, "B": 0, "W": 0}
-        self._took = {"F": given.f[s], "B": given.b[s], "W": given.w[s]}
+        self._f, self._b, self._w = given.f[s], given.b[s], given.w[s]
         self._m, self._m_b, self._m_w = given.m, given.memory.backward, given.memory.weight
         self._limit = given.limit * (1 + 1e-12)
         self._reserve = max(0.0, self._m_w - self._m_b)  # so that one of the kept F's can always become a W
         self._warm_up = rules.warm_up[s]
-        self._f_waits = rules.f_waits[s] * given.f[s]
-        self._w_waits, self._at_end = rules.w_waits[s] * given.w[s], rules.w_waits_at_end[s] * given.w[s]
-        self._for_last = rules.w_waits_for_last[s] * given.w[s]
+        self._f_waits = rules.f_waits[s] * self._f
+        self._w_waits, self._at_end = rules.w_waits[s] * self._w, rules.w_waits_at_end[s] * self._w
+        self._for_last = rules.w_waits_for_last[s] * self._w
         self._f_in_turn = rules.f_in_turn[s]
 
     def choose(self, now: float) -> tuple[str, float]:
         """F, B or W and now; or an empty string and when to choose again."""
-        i, j, num_w = self._done.values()
+        i, j = self.forwards, self.backwards
         f = self.activations[i] if i < len(self.activations) and (j or i < self._warm_up) else inf
         b = self.gradients[j] if j < len(self.gradients) else inf
-        pending = j - num_w
+        pending = j - self.weights
         level = (i - j) * self._m_b + pending * self._m_w
         fits = level + self._m_b + self._reserve <= self._limit  # another F
         if b <= now:
@@ -134,6 +134,13 @@ class _Stage:
     def do(self, letter: str, now: float) -> float:
         """Do an action; returns when it ends."""
         self.row.append(letter)
-        self._done[letter] += 1
-        self.free = now + self._took[letter]
+        if letter == "F":
+            self.forwards += 1
+            self.free = now + self._f
+        elif letter == "B":
+            self.backwards += 1
+            self.free = now + self._b
+        else:
+            self.weights += 1
+            self.free = now + self._w
         return self.free
