@@ -108,6 +108,16 @@ def test_long_messages_wait_until_their_receiver_is_one_action_away():
     assert simulate(one, replace(long, rendezvous=False)).course.start[1][:4] == [3, 4, 5, 6]
 
 
+def test_messages_without_a_port_wait_for_nobody():
+    """B0 is made at 4, while rank 0 has F2 and F3 to do; it expects B0 from 6 on."""
+    one = parse("F0 F1 F2 F3 B0 B1 B2 B3\nF0 B0 F1 B1 F2 B2 F3 B3")
+    hops = {(0, 1): 0.0, (1, 0): 5.0}
+    long = Times([2, 1], [1, 1], [0, 0], communication=hops, ports={(0, 1): ("out", 0.0)}, rendezvous=True)
+    assert simulate(one, long).course.start[0][4] == 4 + 5
+    both = replace(long, ports={(0, 1): ("out", 0.0), (1, 0): ("out", 0.0)})
+    assert simulate(one, both).course.start[0][4] == 6 + 5
+
+
 def test_ranks_have_ports_of_their_own_and_two_wires_may_share_one():
     one = parse("F0 F1 B0 B1\nF0 F1 B0 B1\nF0 B0 F1 B1")
     wires = {(0, 1): ("out", 4.0), (1, 2): ("out", 6.0), (1, 0): ("out", 4.0)}

@@ -1,5 +1,7 @@
 """ZeRO trains as data parallelism does: as one rank up to rounding, as so many ranks to the bit."""
 
+import gc
+import weakref
 from itertools import product
 
 import numpy as np
@@ -240,3 +242,19 @@ def test_stages_and_buckets_that_there_are_not(spmd, options):
 def test_all_ranks_must_mean_the_same(spmd):
     with pytest.raises(CollectiveMismatch, match="stage 3 from seed 1"):
         spmd(lambda comm: FSDP(MODELS["mlp"](), comm, adamw(), comm.rank).zero_stage, 2)
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_what_is_no_longer_used_is_free_at_once(zero_stage):
+    def program(comm):
+        method = ZeRO(MODELS["gpt"](), comm, adamw(), 1, zero_stage, bucket_bytes=BUCKET_BYTES)
+        trained(method, "gpt", 1)
+        gone = weakref.ref(method._gradients)
+        del method
+        return gone() is None
+
+    gc.disable()
+    try:
+        assert virtual(program, 2) == [True, True]
+    finally:
+        gc.enable()
