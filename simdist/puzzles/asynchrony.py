@@ -65,6 +65,8 @@ must be nonnegative, and zero where there is no edge. Find such a W for any conn
 disagreement fast enough: the verdict says which share of it a round may leave.
 
 ```python
+import numpy as np
+
 def mixing(neighbours):                  # neighbours[i]: a list of those of worker i; returns W, shape (n, n)
     n = len(neighbours)
     W = np.zeros((n, n))

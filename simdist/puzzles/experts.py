@@ -31,6 +31,8 @@ A router has chosen an expert for each token. Every expert has `capacity` slots,
 order of the tokens. Return each token's slot; -1 if its expert is full: then the token is dropped.
 
 ```python
+import numpy as np
+
 def place(chosen, capacity):             # chosen: shape (tokens,), experts from 0; returns slots of that shape
     return np.arange(len(chosen)) % capacity
 ```

@@ -24,6 +24,7 @@ Momentum keeps a velocity for each weight, the same on every rank. Keep at most 
 send no more than plain data parallelism does: 2n(p-1)/p in each step. This is ZeRO's first stage.
 
 ```python
+import numpy as np
 from simdist.arrays import partition
 from simdist.collectives import all_gather, all_reduce, reduce_scatter
 

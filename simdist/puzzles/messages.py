@@ -83,6 +83,7 @@ A ring all-reduce with one mistake. Find it from what it does: `collective_steps
 draws it, with `from simdist.collectives.watch import watched` and `from simdist.plots import collective_steps`.
 
 ```python
+import numpy as np
 from simdist.arrays import partition
 
 def broken(x, comm):                     # in place: the sum over all ranks
@@ -123,6 +124,8 @@ wrong. Fix it; the rank must still prepare the next row (`comm.compute`) while o
 not 6.
 
 ```python
+import numpy as np
+
 def rows(x, comm):                       # returns a new array of three rows: those of the rank before
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     y, row, requests = np.empty_like(x), np.empty_like(x[0]), []

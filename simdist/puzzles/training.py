@@ -63,6 +63,8 @@ at most `limit`; if it already is, leave it unchanged. Moving the gradient would
 more than 64 bytes.
 
 ```python
+import numpy as np
+
 def clip(shard, limit, comm):            # returns the scaled shard
     return shard * min(1, limit / np.linalg.norm(shard))
 ```
@@ -100,6 +102,7 @@ Data parallel training with momentum. Two things are wrong: the ranks' weights d
 rank alone. Fix both: all ranks must begin with rank 0's weights.
 
 ```python
+import numpy as np
 from simdist.collectives import all_reduce, broadcast
 
 def train(w, gradient, comm):            # w: initialized by each rank itself; gradient(w, step): of this

@@ -293,12 +293,13 @@ def test_it_can_be_solved(number):
 @pytest.mark.parametrize("number", range(1, len(ANSWERS) + 1))
 def test_what_the_task_begins_with_does_not_solve_it(number):
     code = re.search(r"```python\n(.*?)```", puzzle(number).task, re.DOTALL)[1]
-    names = {"np": np}
+    names = {}
     exec(code, names)
     function = next(v for k, v in names.items() if callable(v) and getattr(v, "__module__", None) is None)
     verdict = puzzle(number).check(function)
     assert not verdict.solved
     assert "not yet" in repr(verdict)
+    assert "NameError" not in repr(verdict), "it lacks an import"
     wrong = [finding for finding in verdict.findings if not finding.good]
     assert all(finding.found for finding in wrong)
     assert all(finding.expected or finding.why for finding in wrong)
