@@ -88,12 +88,15 @@ def test_what_the_terminal_has_no_letters_for_ends_nothing():
     assert "simdist VERB ?" in out
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help(verb, capsys):
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_every_verb_has_help_also_in_narrow_terminals(verb, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
     with pytest.raises(SystemExit) as end:
-        main([verb, "--help"])
+        main([*verb.split(), "--help"])
     assert end.value.code == 0
-    assert f"simdist {verb}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"simdist {verb}" in out
+    assert max(map(len, out.splitlines())) <= 60
 
 
 def test_an_unknown_verb_is_refused_with_the_nearest(capsys):

@@ -174,14 +174,16 @@ def _not_known(word: str, parser: argparse.ArgumentParser) -> ArgumentError:
 
 
 def _overview() -> argparse.ArgumentParser:
-    verbs = "\n".join(f"  {name:8} {verb.help}" for name, verb in VERBS.items())
     parser = argparse.ArgumentParser(
         "simdist",
         usage="simdist VERB …",
-        description="Distributed training written out by hand, on real MPI ranks and on simulated clusters.",
-        epilog=f"verbs:\n{verbs}\n\n`simdist VERB --help` lists the options of a verb.\n"
-        "Puzzles with instant verdicts: python -c 'from simdist.puzzles import puzzles; puzzles()'",
+        description="Distributed training written out by hand, on real MPI\nranks and on simulated clusters.",
+        epilog="`simdist VERB --help` lists the options of a verb.\nPuzzles with instant verdicts:\n"
+        "python -c 'from simdist.puzzles import puzzles; puzzles()'",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
+    for name, verb in VERBS.items():
+        verbs.add_parser(name, help=verb.help)
     parser.add_argument("--version", action="version", version=f"simdist {__version__}")
     return parser

@@ -23,10 +23,8 @@ __all__ = ["add_arguments", "execute"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The subject, the output file, and the options of each subject."""
-    parser.usage = (
-        "simdist plot (TRACE.json | collective OPERATION ALGORITHM | schedule NAME | shards | runs FOLDER …) "
-        "[-o FILE] [options]"
-    )
+    subjects = ("TRACE.json …", "collective OPERATION ALGORITHM …", "schedule NAME …", "shards …", "runs FOLDER …")
+    parser.usage = "\n       ".join(f"simdist plot {subject}" for subject in subjects)
     parser.epilog = (
         "Draws a recorded run: simdist plot trace.json -o run.png; with --html, as an interactive page for a browser. "
         "Or a collective, step by step, executed on virtual ranks: "

@@ -10,7 +10,7 @@ __all__ = ["add_arguments", "add_survive", "execute"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The number of ranks, and the script with its arguments."""
-    parser.usage = "simdist run [-n N] [--survive] (SCRIPT | -m MODULE) [ARGUMENT …]"
+    parser.usage = "simdist run [OPTION …] SCRIPT [ARGUMENT …]\n       simdist run [OPTION …] -m MODULE [ARGUMENT …]"
     parser.epilog = (
         "Runs mpirun with options that also work as root and with more ranks than cores, and divides the cores among "
         "the ranks. If one rank fails, the job ends. With --survive a script that supports it continues when a rank "
