@@ -49,7 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     shown = (plans.best or plans.too_large)[0]
     print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")
     vocabulary = shown.config.vocabulary
-    if vocabulary % 2 and args.ranks % 2 == 0 and "tp" not in given and shown.config.model == "gpt":
+    if vocabulary is not None and vocabulary % 2 and args.ranks % 2 == 0 and "tp" not in given:
         padded = -(-vocabulary // _PADDED) * _PADDED
         print(f"No tp of 2, 4, … divides a vocabulary of {vocabulary:,}, so none was tried: pad it, as with")
         print(f"--vocabulary {padded}, to let tp be searched, too.\n")

@@ -16,6 +16,7 @@ from simdist.training.models import sized
 from simdist.training.option import check_names
 from simdist.training.pipelines import chunked
 from simdist.training.settings import spelled
+from simdist.words import counted
 
 __all__ = ["LONG", "SCHEDULES", "ways"]
 
@@ -93,7 +94,7 @@ def _settings(
         copies = mesh["dp"] * mesh["ep"]
         windows, uneven = divmod(batch, copies)
         if uneven:
-            reasons[f"{batch} windows cannot be shared evenly by {copies} ranks"] += 1
+            reasons[f"{counted(batch, 'window')} cannot be shared evenly by {copies} ranks"] += 1
             continue
         if mesh["dp"] % (given.get("shards") or 1):
             reasons[f"dp {mesh['dp']} is not a multiple of shards {given['shards']}"] += 1

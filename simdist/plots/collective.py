@@ -153,7 +153,7 @@ def collective_steps(
 def _draw(story: _Story, steps: list[int], width: float, arrows: bool, notes: list[str]) -> Figure:
     m, p = len(story.columns), story.ranks
     cell_width, cell_height = max(0.1, min(0.3, 1.4 / m)), max(0.1, min(0.24, 1.6 / p))
-    beside = max(1, min(len(steps), int((width - 0.45) / max(0.85, cell_width * m + 0.12))))
+    beside = int(min(len(steps), max(1.0, (width - 0.45) / max(0.85, cell_width * m + 0.12))))
     down = -(-len(steps) // beside)
     beside = -(-len(steps) // down)
     height = 0.75 + down * (0.34 + p * cell_height)

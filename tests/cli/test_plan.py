@@ -45,6 +45,12 @@ def test_a_vocabulary_that_leaves_out_tensor_parallelism_is_told(capsys):
         assert "No tp of" not in printed(capsys, *words, *other)[1]
 
 
+def test_a_model_without_a_vocabulary_is_planned(capsys):
+    _, out, _ = printed(capsys, "--cluster=h100", "--ranks=4", "--model=mlp", "--top=2")
+    assert "--model=mlp" in out
+    assert "No tp of" not in out
+
+
 def test_what_is_given_is_in_every_line(capsys):
     _, out, _ = printed(capsys, *SMALL, "--pp=2", "--schedule=zb-h1", "--recompute=full")
     rows = [line for line in out.splitlines() if "zb-h1" in line and "--" not in line]

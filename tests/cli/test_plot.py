@@ -148,6 +148,7 @@ def test_a_collective(tmp_path, monkeypatch):
         (["schedule", "gpipe", "--against", "nowhere.txt"], DataError, r"cannot read nowhere\.txt"),
         (["schedule", "gpipe", "--times", "1", "-1", "1"], ArgumentError, "backward_input is -1"),
         (["schedule", "gpipe", "--width", "nan"], ArgumentError, "nan inches wide"),
+        (["collective", "all_reduce", "ring", "--width", "nan"], ArgumentError, "nan inches wide"),
         (["schedule", "gpipe", "--width", "1e9"], ArgumentError, "at most 100"),
         (["shards", "tp"], ArgumentError, r"takes only options, not \['tp'\]"),
         (["shards", "--tp", "3"], ArgumentError, "8 heads on tp 3 leave 2 over"),

@@ -173,6 +173,7 @@ def test_an_mlp_has_fewer_ways():
         (11, {}, "no way to train on 11 ranks: pp is 11; this gpt has 8 layers.*; 16 windows .* by 11 ranks"),
         (8, {"tp": 3}, "no way to train on 8 ranks: dp 2 x pp 1 x 3 that share layers are 6 ranks"),
         (12, {"tp": 3}, "no way to train on 12 ranks: 3 ranks that share layers do not fill nodes of 8 devices"),
+        (4, {"dp": 4, "global_batch_size": 1}, "no way to train on 4 ranks: 1 window cannot be shared evenly by 4"),
         (8, {"dp": 8, "global_batch_size": 12}, "no way to train on 8 ranks: 12 windows cannot be shared evenly by 8"),
         (8, {"pp": 1, "schedule": "1f1b"}, "no way to train on 8 ranks: schedule is 1f1b, and pp 1"),
         (8, {"dp": 4, "tp": 2, "shards": 3}, "no way to train on 8 ranks: dp 4 is not a multiple of shards 3"),
