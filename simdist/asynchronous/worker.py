@@ -91,7 +91,7 @@ class Worker:
         return gradient
 
     def descend(self, gradient: Array, step: int) -> None:
-        """Make one step with this gradient."""
+        """Make this step, counted from 0, with this gradient."""
         rate = self._rate(step) if callable(self._rate) else self._rate
         with self.comm.span("update"):
             self.optimizer.step(self.weights, gradient, rate)

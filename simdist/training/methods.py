@@ -119,11 +119,11 @@ def named_asynchronous(name: str) -> Callable[[OwnWay], OwnWay]:
             d_psgd(worker, one_peer_exponential(worker.comm.size), config.steps, asked)
 
     All ranks call it, each with a `simdist.asynchronous.Worker`, whose weights are the same on all at first. It makes
-    the steps from worker.done to config.steps, by worker.find_gradient and worker.descend, and averages worker.weights
-    as it likes. When `asked()` is true on a rank, for a checkpoint or by a signal, all end soon, with no message under
-    way. For the rest of the run it is called again, with the weights and the optimizer of each worker; all else that it
-    keeps is lost. The result is the mean of all ranks' weights. Settings for other methods only, such as local_steps,
-    are refused with it. A name of your own may be registered again.
+    the steps worker.done to config.steps - 1, each by one worker.find_gradient and one worker.descend, and averages
+    worker.weights as it likes. When `asked()` is true on a rank, for a checkpoint or by a signal, all end soon, with no
+    message under way. For the rest of the run it is called again, with the weights and the optimizer of each worker;
+    all else that it keeps is lost. The result is the mean of all ranks' weights. Settings for other methods only, such
+    as local_steps, are refused with it. A name of your own may be registered again.
 
     Raises:
         ArgumentError: there is no name, or it is one of simdist's own; or the function takes other arguments.

@@ -98,10 +98,17 @@ class Apart(Role):
         """A program's method: stop soon after the first rank is there.
 
         Raises:
-            ArgumentError: on all ranks: it ended before, although no rank was asked to stop.
+            ArgumentError: on all ranks: it ended before, although no rank was asked to stop; on one, that it did not
+                find a gradient for each of its steps.
         """
         config, worker = self._config, self.worker
+        ahead = worker.done - len(worker.losses)
         OWN.find(config.method)(worker, config, self._due(until, asked))
+        if worker.done - len(worker.losses) != ahead:
+            raise ArgumentError(
+                f"method {config.method} found {len(worker.losses)} gradients for {worker.done - ahead} steps on rank "
+                f"{self.comm.rank}; needs one find_gradient for each descend, and steps counted from worker.done"
+            )
         ended = self.comm.exchange("" if worker.done < until and not asked() else "there")
         if not (any(ended) if until < config.steps else all(ended)):
             raise ArgumentError(

@@ -92,6 +92,19 @@ def test_one_that_ends_early_is_told(text, made):
         sd.run(ran, 2, args=(SETTINGS | {"data": text, "method": "early"},))
 
 
+@pytest.mark.parametrize(("first", "gradients", "found"), [(1, 1, 11), (0, 2, 24)])
+def test_one_whose_steps_have_not_a_gradient_each_is_told(text, first, gradients, found):
+    def uneven(worker, config, asked):
+        for step in range(first, config.steps):
+            for _ in range(gradients):
+                g = worker.find_gradient(step)
+            worker.descend(g, step)
+
+    methods.named_asynchronous("uneven")(uneven)
+    with pytest.raises(ArgumentError, match=f"method uneven found {found} gradients for 12 steps on rank"):
+        sd.run(ran, 2, args=(SETTINGS | {"data": text, "method": "uneven"},))
+
+
 def test_a_command_knows_it(text, tmp_path, capsys):
     methods.named_asynchronous("one-peer")(one_peer)
     words = ["--method=one-peer", "--world=virtual", "--steps=6", "--batch=8", "--context=3", "--hidden-width=8"]
