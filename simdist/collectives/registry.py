@@ -90,6 +90,17 @@ class Algorithm:
                 raise unknown_name(f"option of {self.title}", name, [*self.options, *others])
 
 
+_TAKES = {
+    "all_reduce": ("x", "comm", "op"),
+    "reduce_scatter": ("x", "comm", "op"),
+    "reduce": ("x", "comm", "op", "root"),
+    "broadcast": ("x", "comm", "root"),
+    "all_gather": ("x", "comm", "chunks"),
+    "scatter": ("x", "comm", "chunks", "root"),
+    "gather": ("x", "comm", "chunks", "root"),
+    "all_to_all": ("x", "y", "comm"),
+    "barrier": ("comm",),
+}
 _ALGORITHMS = {
     each: Registry[Algorithm](f"{each} algorithm", {"auto": "auto"} | OTHER_NAMES.get(each, {})) for each in COLLECTIVES
 }
@@ -117,19 +128,18 @@ def algorithm(
 
     Raises:
         UnknownNameError: there is no such operation.
-        ArgumentError: the name is "auto", one of simdist's own, or none; cost or formula is no function of a case.
+        ArgumentError: the name is "auto", one of simdist's own, or none; cost or formula is no function of a case, or
+            the function takes other arguments than those of `Algorithm`.
     """
     require_known("collective", operation, COLLECTIVES)
-    _ALGORITHMS[operation].check(name)
+
+    def known(run: Run) -> Algorithm:
+        _fastest.cache_clear()
+        return Algorithm(operation, name, run, cost, formula, by_messages, prepare)
+
+    register = _ALGORITHMS[operation].registering(name, known, *_TAKES[operation])
     require_takes(f"the cost of {operation} {name}", cost, "case")
     require_takes(f"the formula of {operation} {name}", formula, "case")
-
-    def register(run: Run) -> Run:
-        known = Algorithm(operation, name, run, cost, formula, by_messages, prepare)
-        _ALGORITHMS[operation].register(name, known)
-        _fastest.cache_clear()
-        return run
-
     return register
 
 

@@ -194,6 +194,10 @@ def test_an_algorithm_is_one_of_a_collective():
         collectives.algorithm("all_reduce", "mine", cost=3, formula=ring.formula)
     with pytest.raises(ArgumentError, match=r"what makes the formula of all_reduce mine is called with \(case\)"):
         collectives.algorithm("all_reduce", "mine", cost=ring.cost, formula=lambda: None)
+    register = collectives.algorithm("all_reduce", "mine", cost=ring.cost, formula=ring.formula)
+    with pytest.raises(ArgumentError, match=r"all_reduce algorithm mine is called with \(x, comm, op\); this one"):
+        register(lambda x, comm: None)
+    assert "mine" not in algorithms("all_reduce")
 
 
 def test_auto_weighs_latency_against_bandwidth():
