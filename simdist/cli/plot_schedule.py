@@ -46,7 +46,13 @@ def add_arguments(group: Any) -> None:
         metavar=("M_B", "M_W"),
         help="memory of a micro-batch until its B, and then until its W (1 1; for zb-auto 1 0.5)",
     )
-    group.add_argument("--against", metavar="NAME", help="draw this schedule too, below, on the same axis")
+    group.add_argument(
+        "--against",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="draw this schedule too, below, on the same axis; may be repeated",
+    )
     group.add_argument("--memory", action="store_true", help="draw each rank's memory over time")
     group.add_argument("--text", action="store_true", help="print the schedule; draw it only with -o")
 
@@ -55,16 +61,17 @@ def draw(args: argparse.Namespace) -> None:
     """Simulate schedules, print their figures, and draw them."""
     if len(args.subject) != 2:
         raise ArgumentError(f"plot schedule takes the name of one schedule, not {args.subject[1:]}")
-    if args.against == args.subject[1]:
-        raise ArgumentError(f"--against is {args.against}, the same schedule; needs another")
-    names = [args.subject[1], *([args.against] if args.against else [])]
+    names = [args.subject[1], *args.against]
+    for name in args.against:
+        if names.count(name) > 1:
+            raise ArgumentError(f"--against is {name}, the same schedule; needs another")
     args.stages, args.micro_batches = _sizes(names, args)
     out = out_of(args, f"{Path(names[0]).stem}-{args.stages}-{args.micro_batches}.png")
     forward, backward_input, backward_weight = args.times
     times = pipeline.Times(forward, backward_input, backward_weight, args.communication, args.overlapped)
     memory = _memory_of(names, args)
     runs = []
-    made = [_schedule_of(name, args, times, memory) for name in names]  # all, before any is simulated
+    made = [_schedule_of(name, names, args, times, memory) for name in names]  # all, before any is simulated
     for name, schedule in zip(names, made, strict=True):
         if (actions := sum(map(len, schedule.rows))) > _MANY:
             sys.stderr.write(f"{name}: {actions:,} actions, which take about {actions / _PER_S:,.0f} s\n")
@@ -99,16 +106,15 @@ def _memory_of(names: list[str], args: argparse.Namespace) -> pipeline.Memory:
 
 
 def _schedule_of(
-    name: str, args: argparse.Namespace, times: pipeline.Times, memory: pipeline.Memory
+    name: str, names: list[str], args: argparse.Namespace, times: pipeline.Times, memory: pipeline.Memory
 ) -> pipeline.Schedule:
-    """The schedule of this name, or in this file."""
+    """The schedule of this name, or in this file; it is one of `names`."""
     takes = options(name)
     given: dict[str, Any] = {"times": times, "memory": memory}
     others = {option: value for option, value in given.items() if option in takes}
-    other = args.against if name == args.subject[1] else args.subject[1]
     for option in ("chunks", "memory_limit"):
         value = getattr(args, option)
-        for_other = other in pipeline.schedules() and option in options(other)
+        for_other = any(option in options(other) for other in names if other in pipeline.schedules())
         if value is not None and (option in takes or not for_other):  # an option that none takes is an error
             others[option] = value
     return pipeline.schedule(name, stages=args.stages, micro_batches=args.micro_batches, **others)

@@ -190,6 +190,16 @@ def test_a_schedule(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "two.svg").exists()
 
 
+def test_several_schedules_in_one_picture(tmp_path, capsys):
+    others = ["--against", "interleaved-1f1b", "--against", "zb-v", "--against", "zb-auto", "--memory-limit", 4]
+    assert command("schedule", "gpipe", *others, "--chunks", 2, "-o", tmp_path / "four.png") == 0
+    assert is_png(tmp_path / "four.png")
+    told = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines() if "makespan" in line]
+    assert told == ["gpipe", "interleaved-1f1b", "zb-v", "zb-auto"]
+    with pytest.raises(ArgumentError, match="--against is zb-v, the same schedule"):
+        command("schedule", "gpipe", "--against", "zb-v", "--against", "zb-v")
+
+
 @pytest.mark.parametrize(("name", "messages", "told"), [("1f1b", 0.5, 1), ("1f1b", 0, 0), ("zb-auto", 0.5, 0)])
 def test_formulas_are_told_to_leave_messages_out(name, messages, told, capsys):
     assert command("schedule", name, "--communication", messages, "--text") == 0
