@@ -1,5 +1,6 @@
 """Memory: keep a share of the optimizer state, some of the activations, a part of a layer."""
 
+import reprlib
 from collections.abc import Iterator
 from math import ceil, isqrt
 from typing import Any
@@ -96,7 +97,7 @@ def _keep(answer: Any) -> Iterator[Finding]:
         try:
             kept = sorted({int(i) for i in found})
         except TypeError:
-            raise Failed("the layers", repr(found)[:60], "a list of layers") from None
+            raise Failed("the layers", reprlib.repr(found), "a list of layers") from None
         if not kept or kept[0] != 0 or kept[-1] >= layers:
             wanted = f"layers from 0 to {layers - 1}, 0 among them"
             raise Failed("the layers", str(kept)[:60], wanted)

@@ -1,6 +1,7 @@
 """Overlap: gradients are sent in buckets while the backward pass goes on."""
 
 import copy
+import reprlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -73,7 +74,7 @@ def _cuts(found: Any, layers: int) -> Sequence[int]:
     try:
         buckets = [[int(i) for i in bucket] for bucket in found]
     except TypeError:
-        raise Failed("the buckets", repr(found)[:80], "a list of lists of layers") from None
+        raise Failed("the buckets", reprlib.repr(found), "a list of lists of layers") from None
     lengths = list(map(len, buckets))
     if [i for bucket in buckets for i in bucket] != list(range(layers)) or 0 in lengths:
         raise Failed("the buckets", str(buckets)[:80], f"layers 0 to {layers - 1}, once each, in order")

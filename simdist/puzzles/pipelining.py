@@ -1,5 +1,6 @@
 """Pipelining: schedules as text, validated and simulated."""
 
+import reprlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
     what = f"the schedule for {stages} stages and {micro_batches} micro-batches"
     rows = call(answer, stages, micro_batches)
     if not isinstance(rows, (list, tuple)) or len(rows) != stages or not all(isinstance(row, str) for row in rows):
-        raise Failed(what, repr(rows)[:80], f"a list of {stages} strings, one row per rank")
+        raise Failed(what, reprlib.repr(rows), f"a list of {stages} strings, one row per rank")
     try:
         schedule = parse("\n".join(row or "-" for row in rows), "yours")
         if schedule.num_micro_batches != micro_batches:

@@ -1,5 +1,6 @@
 """Runs: an answer that moves arrays, run on several numbers of ranks, and its messages counted."""
 
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -83,7 +84,7 @@ def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = Fa
     """Raise Failed unless these are equal, with the items where they first differ."""
     if not isinstance(found, np.ndarray):
         why = "your function must return the array" if found is None else ""
-        raise Failed(what, repr(found)[:80], f"an array of shape {np.shape(wanted)}", why)
+        raise Failed(what, reprlib.repr(found), f"an array of shape {np.shape(wanted)}", why)
     if found.shape != wanted.shape:
         raise Failed(what, f"an array of shape {found.shape}", f"shape {wanted.shape}")
     if found.dtype != wanted.dtype:
@@ -103,7 +104,7 @@ def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = Fa
 def pair(found: Any, named: str) -> tuple[Any, Any]:
     """The two things that an answer returns; raises Failed if it returns anything else than these, as `named`."""
     if not (isinstance(found, (tuple, list)) and len(found) == 2):
-        raise Failed("what is returned", repr(found)[:60], named)
+        raise Failed("what is returned", reprlib.repr(found), named)
     return found[0], found[1]
 
 

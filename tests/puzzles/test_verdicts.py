@@ -71,6 +71,12 @@ def test_signals_are_heard_as_before():
     assert signal.getitimer(signal.ITIMER_REAL) == signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
+def test_what_is_returned_instead_of_an_array_is_told_in_a_line():
+    said = repr(puzzle(5).check(lambda chunk, comm: [chunk] * comm.size)).splitlines()
+    assert said[1].startswith("  WRONG  what rank 0 of 2 ends with: [array([") and said[1].endswith("])]")
+    assert said[2].strip() == "expected: an array of shape (80,)"
+
+
 def test_a_collective_that_is_there_already_is_no_answer():
     def gather(chunk, comm):
         return all_gather(chunk, comm, algorithm="ring")
