@@ -178,7 +178,10 @@ def as_declared(formula: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(formula)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        given = takes.bind(*args, **kwargs)
+        try:
+            given = takes.bind(*args, **kwargs)
+        except TypeError:
+            return formula(*args, **kwargs)  # which fails, too, and names the formula
         for name, value in given.arguments.items():
             kind = kinds.get(name)
             if kind in (float, int) or (kind == float | None and value is not None):

@@ -7,7 +7,7 @@ import simdist as sd
 from simdist.arrays import phantom
 from simdist.asynchronous import graphs
 from simdist.bench.measure import bus_bytes_per_s
-from simdist.cluster import nccl_link, preset
+from simdist.cluster import fat_tree, nccl_link, preset
 from simdist.collectives import cost, formula
 from simdist.comm import Mesh
 from simdist.data import Batches, Corpus
@@ -227,3 +227,9 @@ def test_what_is_compiled_is_not_the_users_own(file, own):
         exec(compile("1 / 0", file, "exec"))
     error.value.__traceback__ = error.tb.tb_next  # without this file
     assert own_line(error.value) == ("mine.py, line 1" if own else "")
+
+
+@pytest.mark.parametrize("args", [(), (4, 3, 2)])
+def test_a_formula_that_is_given_other_arguments_is_named(args):
+    with pytest.raises(TypeError, match=r"fat_tree\(\) (missing|takes)"):
+        fat_tree(*args)
