@@ -124,11 +124,21 @@ if what not in ("all-exit", "clean", "exit-caught"):
 """
 
 EARLY = """
-import os, sys, time
+import os, re, signal, sys, time
 folder = sys.argv[1]
 if sys.argv[2] == "plain":
     import simdist
-if any(os.environ.get(name) == "1" for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK")):
+mine = any(os.environ.get(name) == "1" for name in ("PMI_RANK", "OMPI_COMM_WORLD_RANK"))
+if mine and sys.argv[2] == "kill-early":
+    killed = os.getpid()
+    if not os.fork():
+        names = []
+        while not names and os.getppid() == killed:
+            names = re.findall(r"/dev/shm/(?!ucx).*", open(f"/proc/{killed}/maps").read())
+        open(f"{folder}/names-1", "w").write("\\n".join(names))
+        os.kill(killed, signal.SIGKILL)
+        os._exit(0)
+elif mine:
     open(f"{folder}/fault", "w").write(str(time.time()))
     raise KeyError("before the world")
 import simdist as sd
@@ -214,7 +224,8 @@ JOBS = {
     },
     **{name: (name, 1) for name in ("thread", "stream", "exit", "exit-while-others-compute", "system-exit", "return")},
     **{name: (name, 1) for name in ("all-exit", "exit-caught", "clean", "kill", "segfault", "vanish", "stop")},
-    **{name: (name, 1) for name in ("stop-and-continue", "skip", "recv-recv", "send-send", "too-long", "early")},
+    **{name: (name, 1) for name in ("stop-and-continue", "skip", "recv-recv", "send-send", "too-long")},
+    **{name: (name, 1) for name in ("early", "kill-early")},
     **{f"{plain}raise-alike": ("raise-alike", 1) for plain in ("", "plain ")},
     **{f"plain {name}": (name, 1) for name in ("raise-before", "exit", "kill", "clean", "early")},
 }
@@ -231,7 +242,7 @@ def jobs(tmp_path_factory):
         folder = base / name.replace(" ", "-")
         folder.mkdir()
         words = ["script.py", folder, what, str(rank)]
-        if what == "early":
+        if what in ("early", "kill-early"):
             words = ["early.py", folder, name.split()[0]]
         done = outcome(folder, start(folder, list(map(str, words)), plain=name.startswith("plain")))
         rest = left(folder)
@@ -336,6 +347,12 @@ def test_the_death_of_a_rank_ends_the_job_and_is_named(jobs, name):
     done = jobs(name)
     assert done.code != 0
     assert re.search(rf"rank 1 of 3 \(process {done.pids[1]}\) (has died|was killed|ended itself)", done.output)
+
+
+def test_one_that_dies_while_mpi_starts_leaves_no_shared_memory(jobs):
+    done = jobs("kill-early")
+    assert done.code != 0
+    assert re.search(r"rank 1 of 3 \(process \d+\) (has died|was killed)", done.output)
 
 
 def test_a_stopped_rank_is_found_by_the_deadline_and_none_is_left(jobs):

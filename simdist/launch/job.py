@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive, kill
 from simdist.comm.ends import Ends
 from simdist.comm.guard import BOARD, LAUNCHER
-from simdist.comm.leftovers import drop, shared_files
+from simdist.comm.leftovers import drop, shared_files, unused_files
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
 from simdist.launch.signals import deferred, listens, signal_words
@@ -67,6 +67,7 @@ class Job:
         self._process: subprocess.Popen[bytes] | None = None
         self._ends = Ends()
         self._started_s = self._looked_s = self._resumed_s = 0.0
+        self._began_s = time.time()  # as files have it
 
     def __enter__(self) -> "Job":
         self.folder = Path(tempfile.mkdtemp(prefix="simdist-"))
@@ -248,7 +249,7 @@ class Job:
                 process.wait(10.0)
         for slot in self._rest():
             kill(slot.pid)
-        drop(files)
+        drop([*files, *unused_files(self._began_s)])
 
     def _rest(self) -> list[Slot]:
         """The ranks whose processes still exist."""

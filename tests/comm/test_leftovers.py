@@ -2,12 +2,14 @@
 
 import mmap
 import os
+import subprocess
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from simdist.comm import leftovers
-from simdist.comm.leftovers import drop, files_of_start, shared_files
+from simdist.comm.leftovers import drop, files_of_start, shared_files, unused_files
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,23 @@ def test_those_of_mpichs_start_are_known_by_their_names(monkeypatch):
 
 def test_of_a_process_that_is_gone_there_are_none():
     assert shared_files(2**22 + 1) == []
+
+
+def test_what_killed_ranks_leave_is_known_by_nobody_using_it():
+    path = f"/dev/shm/mpich_shm_{uuid4().hex}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.truncate(descriptor, mmap.PAGESIZE)
+        made_s = Path(path).stat().st_mtime
+        other = subprocess.Popen(["sleep", "100"], pass_fds=[descriptor])
+        memory = mmap.mmap(descriptor, mmap.PAGESIZE)
+        os.close(descriptor)
+        assert path not in unused_files(made_s)  # mapped here
+        memory.close()
+        assert path not in unused_files(made_s)  # open there
+        other.kill()
+        other.wait()
+        assert path not in unused_files(made_s + 1.0)  # older
+        assert path in unused_files(made_s)
+    finally:
+        drop([path])
