@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not in_job():
         config.stash[_RANKS] = VirtualRanks()
         return
+    config.addinivalue_line("filterwarnings", "ignore:sd.run in a job:RuntimeWarning")  # of tests that compare worlds
     os.environ.setdefault("SIMDIST_TIMEOUT_S", "120")  # ranks without a part in a program wait until it is done
     config.stash[_RANKS] = ranks = RealRanks(sd.world())
     # tmp_path in a place of each rank's own, which pytest clears, be it not before one of the next runs.

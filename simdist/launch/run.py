@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -67,7 +68,7 @@ def run(
     record: bool = True,
     check: bool = True,
 ) -> Run:
-    """Run program(comm, *args) once per rank.
+    """Run program(comm, *args) once per rank; virtual ranks inside an MPI job, once in each process, with a warning.
 
     Args:
         program: any function, also of a notebook cell; its first argument is the communicator. For MPI it must
@@ -89,13 +90,13 @@ def run(
     cluster = None if cluster is None else find_cluster(cluster)
     check_room(ranks, world)
     if world == "virtual":
+        _warn_within_job(ranks)
         results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)
         return Run(results, Trace(spans, ranks), elapsed_s)
-    if in_job():
-        raise WorldUnavailable("this process is already a rank of an MPI job: call program(sd.world()) on every rank")
     task = {"program": program, "args": args, "cluster": cluster, "record": record, "check": check}
-    limit_s = environment.timeout_s() if timeout_s is None else float(min(timeout_s, environment.LONGEST_S))
-    return _run_mpi(task, ranks, limit_s)
+    return _run_mpi(
+        task, ranks, environment.timeout_s() if timeout_s is None else min(timeout_s, environment.LONGEST_S)
+    )
 
 
 def _check(program: Callable[..., Any], world: str, args: Sequence[object], timeout_s: object) -> None:
@@ -124,13 +125,28 @@ def _check_takes(program: Callable[..., Any], args: Sequence[object]) -> None:
         raise ArgumentError(f"program is called with a communicator{more}; this one cannot be: {error}") from None
 
 
-def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float) -> Run:
+def _warn_within_job(ranks: int) -> None:
+    """Warn on rank 0 of an MPI job, which may have been meant to be these ranks."""
+    rank, size, _ = environment.place() or (0, 1, 1)
+    if rank == 0 and size > 1:
+        warnings.warn(
+            f"sd.run in a job of {size} real ranks: each process that calls it runs {counted(ranks, 'virtual rank')} "
+            "of its own; start the script without mpirun, or call program(sd.world()) on every rank",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float | None) -> Run:
     """Start the ranks, pass them the task through a private folder, and collect what they leave there."""
-    with Job(ranks, timeout_s) as job:
+    if in_job():
+        raise WorldUnavailable("this process is already a rank of an MPI job: call program(sd.world()) on every rank")
+    limit_s = environment.timeout_s() if timeout_s is None else float(min(timeout_s, environment.LONGEST_S))
+    with Job(ranks, limit_s) as job:
         (job.folder / "task.pickle").write_bytes(packed(task))
         (job.folder / "path.json").write_text(json.dumps([str(Path(entry).absolute()) for entry in sys.path]))
         with (job.folder / "mpirun.out").open("wb") as output:
-            job.start([sys.executable, "-m", "simdist.launch.rank_process"], output, timeout_s)
+            job.start([sys.executable, "-m", "simdist.launch.rank_process"], output, limit_s)
         relays = [
             _Relay(job.folder / f"rank-{rank}.{name}", stream)
             for rank in range(ranks)

@@ -4,13 +4,14 @@ import io
 import json
 import signal
 from types import SimpleNamespace
+from warnings import catch_warnings
 
 import pytest
 
 from simdist.errors import CollectiveMismatch, RankFailed
 from simdist.launch.job import Death
 from simdist.launch.parcel import packed
-from simdist.launch.run import _collect, _first_failure, _heed_the_ranks, _Relay
+from simdist.launch.run import _collect, _first_failure, _heed_the_ranks, _Relay, run
 from simdist.launch.signals import signal_words
 
 
@@ -134,3 +135,13 @@ def test_a_result_that_cannot_be_unpickled_is_told_with_its_rank(job, result, er
     with pytest.raises(error) as caught:
         _collect(job)
     assert caught.value.__notes__ == ["while the result of rank 1 of 3 was unpickled"]
+
+
+@pytest.mark.parametrize(("rank", "size", "told"), [(0, 2, 1), (1, 2, 0), (0, 1, 0)])
+def test_a_world_of_each_ranks_own_is_told_once(monkeypatch, rank, size, told):
+    monkeypatch.setenv("PMI_RANK", str(rank))
+    monkeypatch.setenv("PMI_SIZE", str(size))
+    with catch_warnings(record=True, action="always") as caught:
+        assert run(lambda comm: comm.rank, 3).results == [0, 1, 2]
+    words = "sd.run in a job of 2 real ranks: each process that calls it runs 3 virtual ranks of its own"
+    assert [str(warning.message).partition(";")[0] for warning in caught] == [words] * told
