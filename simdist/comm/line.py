@@ -21,6 +21,7 @@ Every wait makes a new tuple: by its identity the watchdog distinguishes one lon
 WORK = "work"  # a wait for another stream of the same rank, whose own waits have deadlines
 START = "the start of MPI"  # may take longer than a message
 MEETING = -3  # the tag of a wait for a rank to arrive at a meeting
+_LONG_S = 1.0  # a wait that is worth a look at what has come
 EXIT = "exit"  # the program has ended, and the rank waits for the others to end
 
 
@@ -66,6 +67,23 @@ class Line:
         if tag == MEETING:
             return f"waits in {what} on {comm.context!r} for {peer}{self._where(comm, 0)}"
         return f"waits to {'send to' if what == 'send' else 'receive from'} {peer}{self._where(comm, tag)}"
+
+    def at_length(self, wait: Wait | None, waited_s: float) -> str:
+        """A description of this wait after so many seconds; of a long one, also of the message that came instead."""
+        if wait is None:
+            return self.words(wait)
+        instead = self._instead(wait) if waited_s > _LONG_S else ""
+        return f"{self.words(wait)}{instead}, for {waited_s:.1f} s"
+
+    def _instead(self, wait: Wait) -> str:
+        """The message that waits to be received where this wait is for one with another tag; empty if there is none."""
+        what, comm, peers, tag = wait
+        if what not in ("recv", "sendrecv"):
+            return ""
+        come = comm.come(peers[1] if what == "sendrecv" else peers)
+        if come is None or come.tag == tag:  # it is being received just now
+            return ""
+        return f" (a message with tag {come.tag} has come from rank {comm.ranks[come.src]})"
 
     def _where(self, comm: Any, tag: int) -> str:
         """The end of the sentence: the tag, the operation and its progress, the stream."""

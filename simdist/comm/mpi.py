@@ -18,6 +18,7 @@ from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.mpi_memory import MpiMemory, Windows
 from simdist.comm.mpi_messages import MPI, MpiMessages
 from simdist.comm.mpi_peers import MpiPeers
+from simdist.comm.request import Status
 from simdist.comm.thread_stream import ThreadStream, running_stream
 from simdist.errors import WorldUnavailable
 from simdist.trace import Recorder
@@ -139,6 +140,14 @@ class MpiCommunicator(MpiMessages):
             raise self.failure(error, what, None, ANY, ANY) from None
         finally:
             self.line.waiting = None
+
+    def come(self, src: int) -> Status | None:
+        """The first message from src, or ANY, that no receive has taken; None if there is none. Any thread may ask."""
+        status = MPI.Status()
+        with suppress(MPI.Exception):  # because of a death
+            if MPI.Query_thread() == MPI.THREAD_MULTIPLE and self._mpi.Iprobe(self._source(src), MPI.ANY_TAG, status):
+                return Status(status.Get_source(), status.Get_tag(), status.Get_count(MPI.BYTE))
+        return None
 
     # -- the death of other ranks ---------------------------------------------------------------------
 

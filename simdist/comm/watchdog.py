@@ -197,7 +197,7 @@ class Watchdog:
             self.conclude(DeadlockError(words), 1)
         limit_s = self.start_timeout_s if wait[0] == START else self.timeout_s
         if waited_s > limit_s and wait[0] not in (WORK, EXIT):
-            words = f"rank {self.rank} {line.words(wait)}, for {waited_s:.1f} s so far"
+            words = f"rank {self.rank} {line.at_length(wait, waited_s)} so far"
             self.conclude(DeadlineError(f"{words}; the deadline is {limit_s:g} s"), 1)
         if wait[0] == EXIT and self.board is not None and self._awake_s > GRACE_S:
             for slot in self.board.slots():
@@ -254,7 +254,7 @@ class Watchdog:
         for line in self.lines:
             wait, waited_s = self._seen.get(line, (None, 0.0))
             if wait is not None or line is self.lines[0]:
-                texts.append(line.words(wait) + (f", for {waited_s:.1f} s" if wait else ""))
+                texts.append(line.at_length(wait, waited_s))
         return "; ".join(texts)
 
     def _report(self) -> str:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from simdist.comm import ANY
+from simdist.comm import ANY, Status
 from simdist.comm import watchdog as module
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot
 from simdist.comm.line import EXIT, MEETING, START, WORK, Line, awaited, traceback_of
@@ -23,6 +23,10 @@ class Group:
     """As much of a communicator as a wait shows."""
 
     rank, ranks, context, doing, entered = 1, (4, 5, 6), "world/1:0", "", 0
+    mail = None  # a message that no receive has taken
+
+    def come(self, src):
+        return self.mail if src in (ANY, self.mail and self.mail.src) else None
 
 
 class Ended(Exception):
@@ -173,6 +177,22 @@ def test_a_wait_is_put_into_words():
     assert (
         line.words(("recv", group, 2, 0)) == "waits to receive from rank 6 in all_reduce ring, after 3 of its messages"
     )
+
+
+@pytest.mark.parametrize("wait", [("recv", 2, 9), ("recv", ANY, 9), ("sendrecv", (0, 2), 0)])
+def test_of_a_long_wait_it_is_told_what_came_instead(wait):
+    line, group = Line("main"), Group()
+    what, peers, tag = wait
+    group.mail = Status(2, 7, 8)
+    words, long = line.words((what, group, peers, tag)), (what, group, peers, tag)
+    assert line.at_length(long, 0.5) == f"{words}, for 0.5 s"
+    assert line.at_length(long, 2.0) == f"{words} (a message with tag 7 has come from rank 6), for 2.0 s"
+    group.mail = Status(2, tag, 8)  # just now
+    assert line.at_length(long, 2.0) == f"{words}, for 2.0 s"
+    group.mail = None
+    assert line.at_length(long, 2.0) == f"{words}, for 2.0 s"
+    group.mail = Status(2, 7, 8)
+    assert line.at_length(("send", group, 2, 9), 2.0) == "waits to send to rank 6 with tag 9, for 2.0 s"
 
 
 def test_a_stack_has_the_innermost_calls_of_its_thread():
