@@ -200,7 +200,7 @@ def outcome(trial: Trial, comm: Communicator) -> Outcome:
     """Perform the trial, on the communicator's device, and compare. All ranks of comm must call it.
 
     Where ranks share a GPU, one rank works for all, so the bytes that each rank moves are not compared; nor where nodes
-    matter to the algorithm, and their ranks are not consecutive, as its cost assumes.
+    matter to the algorithm, and its ranks do not fill one after the other, as its cost assumes.
     """
     x = moved(contribution(trial, comm.size, comm.rank), comm.device.kind)
     out = _poisoned(trial, comm.size)
@@ -212,7 +212,7 @@ def outcome(trial: Trial, comm: Communicator) -> Outcome:
     spans = [Span._make(row) for row in comm.recorder.rows[before:]]
     counted = _counted(spans, meter.flops * x.dtype.itemsize)
     led = comm.device.path == "ipc" and not find(trial.operation, trial.algorithm).by_messages
-    scattered = not comm.nodes.in_turn and _minds_nodes(trial, comm)
+    scattered = not comm.nodes.filled and _minds_nodes(trial, comm)
     got = None if got is None else on_host(got)
     return Outcome(
         error=_error(got, expected(trial, comm.size, comm.rank)),

@@ -45,6 +45,12 @@ class Placement(tuple[int, ...]):
         """Whether the ranks of each node are consecutive."""
         return all(ranks[-1] - ranks[0] == len(ranks) - 1 for ranks in self.members.values())
 
+    @cached_property
+    def filled(self) -> bool:
+        """Whether the ranks fill one node after the other, so that only the last may have fewer, as costs assume."""
+        firsts = [ranks[0] for ranks in self.members.values()]
+        return list(self) == sorted(self) and firsts == list(range(0, len(self), self.most))
+
     def neighbours(self, rank: int) -> list[int]:
         """The ranks on the same node as this one, itself included."""
         return self.members[self[rank]]

@@ -184,6 +184,21 @@ def test_ranks_may_take_turns_on_nodes(p):
         assert all(outcome.good for outcome in rank)
 
 
+def unequal(comm, trials, members):
+    """The outcomes of some of the ranks, as a file of unequal hosts places them."""
+    group = comm.split(0 if comm.rank in members else None)
+    return [] if group is None else outcomes(group, trials)
+
+
+@pytest.mark.parametrize("members", [(2, 3, 4, 5), (0, 3, 4, 6)], ids=["1 and 3", "1, 2 and 1"])
+def test_nodes_may_have_unequal_numbers_of_ranks(members):
+    """Costs are of ranks that fill one node after the other: what nodes matter to was called wrong."""
+    cluster = preset("this-machine").with_(devices_per_node=3, eager_bytes=0)
+    trials = [(*each, n) for each in every_algorithm() for n in (0, 1, 9)]
+    found = run(unequal, 9, cluster=cluster, args=(trials, members)).results
+    assert all(outcome.good for rank in found for outcome in rank) and sum(map(bool, found)) == 4
+
+
 def test_where_nodes_do_not_matter_costs_are_compared_then_too(monkeypatch):
     """Those of `hierarchical` are for consecutive ranks."""
     monkeypatch.setattr(trial, "cost", lambda *args, **more: cost(*args, **more)._replace(messages=99))

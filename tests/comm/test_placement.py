@@ -26,6 +26,22 @@ def test_what_follows_from_a_placement():
     assert nodes.part([1, 2]).equal
 
 
+@pytest.mark.parametrize(
+    ("nodes", "filled"),
+    [
+        ([0], True),
+        ([0, 0, 1, 1, 4], True),
+        ([2, 3, 5], True),
+        ([0, 1, 1], False),
+        ([0, 0, 1, 2, 2], False),
+        ([0, 1, 0, 1], False),
+        ([1, 1, 0, 0], False),
+    ],
+)
+def test_who_fills_one_node_after_the_other(nodes, filled):
+    assert Placement(nodes).filled == filled
+
+
 @pytest.mark.parametrize(("operation", "name"), every_algorithm())
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("p", "per_node"), [(4, 2), (6, 3), (7, 3)])
