@@ -1,6 +1,7 @@
 """Cost: exact counts of what a collective moves, and its running time by the papers."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from numbers import Real
 from typing import NamedTuple
@@ -70,7 +71,12 @@ class Links(NamedTuple):
 
 def case_of(nodes: Placement, num_bytes: int, one_memory: bool) -> "Case":
     """One call of a collective on ranks that are on these nodes."""
-    return Case(len(nodes), num_bytes, 0, 0, 1, nodes.most, one_memory, nodes.first_lacks, nodes.num_nodes)
+    return _case(len(nodes), num_bytes, nodes.most, one_memory, nodes.first_lacks, nodes.num_nodes)
+
+
+@lru_cache(maxsize=4096)  # every rank asks for it; to check the numbers takes longer than all else that `auto` does
+def _case(ranks: int, num_bytes: int, most: int, one_memory: bool, first_lacks: int, num_nodes: int) -> "Case":
+    return Case(ranks, num_bytes, 0, 0, 1, most, one_memory, first_lacks, num_nodes)
 
 
 def links_of(cluster: Cluster, several_nodes: bool, at_once: int = 1) -> Links:
