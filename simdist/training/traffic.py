@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
@@ -12,6 +13,7 @@ from simdist import collectives
 from simdist.arrays import Ledger, partition, phantom, recorded
 from simdist.cluster import Cluster
 from simdist.collectives import Case, Cost, Formula
+from simdist.collectives.cost import case_of as case_on
 from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
@@ -124,9 +126,8 @@ def case_of(call: Call, comm: Communicator, itemsize: int) -> Case:
     Args:
         comm: all ranks of the run.
     """
-    ranks_per_node = max(Counter(comm.nodes[rank] for rank in call.members).values())
-    one_memory = comm.cluster.one_memory
-    return Case(call.ranks, call.num_bytes, 0, 0, call.itemsize(itemsize), ranks_per_node, one_memory)
+    case = case_on(comm.nodes.part(call.members), call.num_bytes, comm.cluster.one_memory)
+    return replace(case, itemsize=call.itemsize(itemsize))
 
 
 def transfer_seconds(trace: Trace, call: Call) -> float | None:

@@ -2,11 +2,12 @@
 
 from copy import deepcopy
 
+import numpy as np
 import pytest
 
 import simdist as sd
 from simdist.cluster import preset
-from simdist.collectives import algorithm, all_gather, formula, reduce_scatter, registry
+from simdist.collectives import algorithm, all_gather, all_reduce, formula, reduce_scatter, registry
 from simdist.training import Config, Trainer, report
 from simdist.training.traffic import Call, calls, costs
 
@@ -51,6 +52,22 @@ def test_bytes_and_messages(spmd, settings, method, p):
     rows = spmd(reported, p, settings | method)[0]
     assert rows[0][1] == rows[0][2]
     assert rows[1][1] == rows[1][2]
+
+
+def test_a_group_may_be_on_more_nodes_than_the_fewest():
+    """Of ranks on nodes 0, 0, 1 and 2 the first two were taken for one node, and the last two for the other."""
+
+    def program(comm):
+        group = comm.split(0 if comm.rank % 3 == 0 else None)
+        if group is None:
+            return None
+        all_reduce(np.ones(12), group, algorithm="hierarchical")
+        call = Call("all_reduce", "hierarchical", 96, tuple(group.ranks), group.context)
+        return costs({call: 1}, comm, 8)[0][0]
+
+    run = sd.run(program, 12, cluster=preset("a100").with_(devices_per_node=4))
+    sent = [span.bytes for span in run.trace if span.rank == 0 and span.name == "send"]
+    assert (len(sent), sum(sent)) == run.results[0][1:3]
 
 
 def test_messages_of_ranks_with_nothing_left_are_counted(settings):
