@@ -94,9 +94,7 @@ def run(
         results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)
         return Run(results, Trace(spans, ranks), elapsed_s)
     task = {"program": program, "args": args, "cluster": cluster, "record": record, "check": check}
-    return _run_mpi(
-        task, ranks, environment.timeout_s() if timeout_s is None else min(timeout_s, environment.LONGEST_S)
-    )
+    return _run_mpi(task, ranks, timeout_s)
 
 
 def _check(program: Callable[..., Any], world: str, args: Sequence[object], timeout_s: object) -> None:
