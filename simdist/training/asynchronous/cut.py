@@ -126,11 +126,12 @@ def load_cut(
     step, extra = load(root, comm, _tensors(parameters, wanted), kind.step)
     try:
         state = State.of(extra["run"])
+        beside = 0, 0, 0.0, state.targets, state.auxiliary_loss
         told = extra.get("asynchronous") or {
             "done": [step],
             "optimizer_steps": [int(extra["method"]["optimizer.num_steps"])],
             "judged": [],
-            "tallies": [(step + 1, [state.loss, state.targets, state.seconds, 0, 0, 0.0, state.targets])],
+            "tallies": [(step + 1, [state.loss, state.targets, state.seconds, *beside])],
             "logged_s": state.seconds,
         }
         done, optimizer_steps = list(map(int, told["done"])), list(map(int, told["optimizer_steps"]))

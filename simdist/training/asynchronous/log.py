@@ -39,6 +39,7 @@ class _LineTally:
         last_s: how long the run had taken when the last one ended; off the record, when its gradient was ready.
         sent_bytes, steps, communication_s: of the steps whose cost is known.
         untimed: how many of the bytes predicted are of a run with a common step, before it went on without one.
+        auxiliary_loss: of the layers themselves, summed as the loss is.
     """
 
     loss: float = 0.0
@@ -48,6 +49,7 @@ class _LineTally:
     steps: float = 0
     communication_s: float = 0.0
     untimed: float = 0
+    auxiliary_loss: float = 0.0
 
     def add(self, other: "_LineTally") -> None:
         """Add those of other steps, or of one."""
@@ -58,6 +60,7 @@ class _LineTally:
         self.steps += other.steps
         self.communication_s += other.communication_s
         self.untimed += other.untimed
+        self.auxiliary_loss += other.auxiliary_loss
 
 
 class Log:
@@ -100,10 +103,12 @@ class Log:
     def add(self, stretch: Stretch, workers: Mapping[int, Doing]) -> None:
         """Add what the workers, by their numbers, did in a stretch."""
         for worker, doing in workers.items():
+            auxiliary_losses = dict(doing.auxiliary_losses)
             for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True):
                 targets = self._windows(step, worker) * self._targets_per_window
                 summed = loss * targets if targets else 0.0  # of no bytes the loss is nan
-                self._tally(step).add(_LineTally(summed, targets, stretch.seconds(time_s)))
+                own = auxiliary_losses.get(step, 0.0)
+                self._tally(step).add(_LineTally(summed, targets, stretch.seconds(time_s), auxiliary_loss=own))
                 if not math.isfinite(summed):
                     self.diverged_at = min(self.diverged_at or step + 1, step + 1)
             for cost in doing.costs:
@@ -135,6 +140,7 @@ class Log:
             communication_share=min(1.0, max(0.0, busy_s / took_s)) if took_s > 0 else 0.0,
             sent_bytes=round(tally.sent_bytes / tally.steps) if tally.steps else 0,
             seconds=now_s,
+            auxiliary_loss=tally.auxiliary_loss / tally.targets if tally.targets else 0.0,
         )
 
     def tallies(self) -> list[tuple[int, list[float]]]:

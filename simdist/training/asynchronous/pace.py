@@ -9,6 +9,7 @@ import numpy as np
 from simdist.arrays import Array, Meter, metered
 from simdist.asynchronous import Gradient, Snapshots
 from simdist.comm import Communicator
+from simdist.nn import auxiliary
 from simdist.parallel.gradient_norm import clip_gradient
 from simdist.trace import Span
 from simdist.trace.kind import COMMUNICATING, COMPUTING, kind
@@ -65,6 +66,7 @@ class Pace:
     ) -> None:
         self.snapshots = Snapshots(comm)
         self._costs: list[StepCost] = []
+        self._auxiliary_losses: list[tuple[int, float]] = []
         self.meter = Meter()
         self.norm = np.nan
         self._comm = comm
@@ -88,8 +90,10 @@ class Pace:
         self._step = step
         if self._keep(weights, step) and self._tell:
             self._tell(step, self._loss)
-        with metered(self.meter):
+        with metered(self.meter), auxiliary.collected() as losses:
             self._loss, g = self._gradient(weights, step)
+        if losses.total:
+            self._auxiliary_losses.append((step, losses.total))
         if self._max_norm:
             self.norm = clip_gradient(g, self._max_norm)
         return self._loss, g
@@ -99,10 +103,13 @@ class Pace:
         self.close()
         self._keep(weights, step)
 
-    def take_costs(self) -> tuple[list[StepCost], int, float]:
-        """The costs of the steps since the last call, if on the record; their operations, and the last norm."""
-        costs, flops, self._costs, self.meter = self._costs, self.meter.flops, [], Meter()
-        return costs, flops, self.norm
+    def take_costs(self) -> tuple[list[StepCost], int, float, list[tuple[int, float]]]:
+        """The costs of the steps since the last call, if on the record; their operations, the last norm, and the
+        layers' own losses by step, summed over tokens; without those that are 0.
+        """
+        told = self._costs, self.meter.flops, self.norm, self._auxiliary_losses
+        self._costs, self.meter, self._auxiliary_losses = [], Meter(), []
+        return told
 
     def skip(self, marks: Iterable[int]) -> None:
         """Drop all marks but these."""

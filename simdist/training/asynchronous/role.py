@@ -27,6 +27,8 @@ class Doing(NamedTuple):
         costs: of its steps, as far as they are on the record.
         flops: of all its gradients.
         norm: of the last one, before clipping; nan without clipping.
+        auxiliary_losses: of the layers themselves, by step, in nats, summed over this rank's tokens; also of steps
+            that it gave up.
     """
 
     clocks: list[int]
@@ -40,6 +42,7 @@ class Doing(NamedTuple):
     costs: Sequence[StepCost] = ()
     flops: int = 0
     norm: float = nan
+    auxiliary_losses: Sequence[tuple[int, float]] = ()
 
     @property
     def waited_share(self) -> float | None:
@@ -63,6 +66,7 @@ class Doing(NamedTuple):
             [*self.costs, *later.costs],
             self.flops + later.flops,
             later.norm,
+            [*self.auxiliary_losses, *later.auxiliary_losses],
         )
 
 

@@ -199,9 +199,11 @@ class AsynchronousRun:
         if self.checkpoints is None:
             return
         tallies, logged_s = broadcast_json(self.comm, [self._log.tallies(), self._log.logged_s])
-        loss, targets = (sum(numbers[i] for _, numbers in tallies) for i in range(2))  # for a run with a common step
+        loss, targets, auxiliary_loss = (  # for a run with a common step
+            sum(numbers[i] for _, numbers in tallies) for i in (0, 1, -1)
+        )
         cut = Cut(
-            State(saved_config(self.config), self.text.digest, loss, targets, self._seconds),
+            State(saved_config(self.config), self.text.digest, loss, targets, self._seconds, auxiliary_loss),
             self._role.done,
             self._role.numbers(),
             self._verdicts.unlined,
@@ -227,8 +229,8 @@ class AsynchronousRun:
         seconds = broadcast_json(comm, comm.clock() - start_s)
         self._verdicts.judge_copies()
         pace.skip(self._verdicts.coming)
-        costs, flops, norm = pace.take_costs()
-        told = gather_json(comm, doing._replace(costs=costs, flops=flops, norm=norm))
+        costs, flops, norm, auxiliary_losses = pace.take_costs()
+        told = gather_json(comm, doing._replace(costs=costs, flops=flops, norm=norm, auxiliary_losses=auxiliary_losses))
         if told is not None:
             self._remember(Stretch(start_s, self._seconds), told)
         self._seconds += seconds

@@ -41,8 +41,8 @@ def steps(comm, count=6, marks=(1, 4, 6), max_norm=0.0):
 def ran(comm, *args, **options):
     pace, told, g = steps(comm, *args, **options)
     copies = [float(x[0]) for x in pace.snapshots.iterates]
-    costs, flops, norm = pace.take_costs()
-    assert pace.take_costs() == ([], 0, norm)
+    costs, flops, norm, own = pace.take_costs()
+    assert own == [] and pace.take_costs() == ([], 0, norm, [])
     return [list(cost) for cost in costs], copies, told, flops, norm, g.tolist()
 
 

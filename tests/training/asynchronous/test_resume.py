@@ -15,6 +15,7 @@ from simdist.training import Config, Interrupts, Trainer
 from simdist.training.asynchronous.methods import ASYNCHRONOUS
 from simdist.training.asynchronous.run import AsynchronousRun
 from simdist.training.checkpoint import export, read_manifest, steps
+from simdist.training.trainer import Line
 
 SETTINGS = {"precision": "float64", "global_batch_size": 12, "steps": 24, "interval": 5, "validation_windows": 20}
 SETTINGS |= {"context_bytes": 3, "embedding_width": 3, "hidden_width": 8, "hidden_layers": 1, "sample_bytes": 0}
@@ -64,6 +65,31 @@ def test_a_run_goes_on_as_one_that_did_not_stop(spmd, tmp_path, text, way):
         if way in IN_STEP or not spmd.real:
             alike(later, {mark: unbroken[mark] for mark in later})
             assert found == pytest.approx(weights, rel=1e-12)
+
+
+@pytest.mark.parametrize(("first", "then"), [("bsp", "bsp"), ("bsp", "ddp"), ("ddp", "bsp")])
+def test_the_layers_own_losses_are_those_of_a_run_with_a_common_step(tmp_path, text, first, then):
+    """Also of the steps between a line and a checkpoint, written by either."""
+    settings = {"data": text, "model": "gpt", "layers": 1, "width": 8, "heads": 2, "context_bytes": 6, "experts": 2}
+    settings |= {"precision": "float64", "global_batch_size": 6, "steps": 8, "interval": 5, "validation_windows": 0}
+    settings |= {"clip_norm": 0.0, "checkpoint_every": 3}
+
+    def program(comm, method, resume=None):
+        config = Config(**settings | {"method": method})
+        make = Trainer if method == "ddp" else AsynchronousRun
+        run = make(comm, config, checkpoints=tmp_path)
+        if resume:
+            run.resume(tmp_path, resume)
+        found = [line for lines in run.run() for line in (lines if isinstance(lines, list) else [lines]) if line]
+        return {line.step: line.auxiliary_loss for line in found if isinstance(line, Line)}
+
+    alone = sd.run(program, 1, args=("ddp",)).results[0]
+    ranks = {"bsp": 4, "ddp": 3}
+    unbroken = sd.run(program, ranks[first], args=(first,)).results[0]
+    later = sd.run(program, ranks[then], args=(then, 3)).results[0]
+    assert min(alone.values()) > 0.01
+    assert unbroken == pytest.approx(alone, rel=1e-9)
+    assert later == pytest.approx({step: alone[step] for step in (5, 8)}, rel=1e-9)
 
 
 @pytest.mark.parametrize("method", ["async", "d-psgd"])

@@ -122,7 +122,7 @@ def test_lines_go_on_from_what_is_known_of_the_steps_before():
     assert line.train_loss == pytest.approx((6.0 + 2.0 + 1.0 + 4.0 + 3.0) / 5)
     assert line.seconds == 8.0 and line.tokens_per_s == pytest.approx(5 * 3 / 6)
     assert line.sent_bytes == round((100 + 2 * (30 + 40)) / 5)
-    assert log.tallies() == [(1, [24.0, 6, 2.0, 20, 2, 0.2, 0]), (2, [24.0, 6, 4.0, 40, 2, 0.2, 0])]
+    assert log.tallies() == [(1, [24.0, 6, 2.0, 20, 2, 0.2, 0, 0.0]), (2, [24.0, 6, 4.0, 40, 2, 0.2, 0, 0.0])]
 
 
 def test_a_loss_counts_for_the_windows_that_it_is_of():
@@ -141,9 +141,10 @@ def test_a_loss_counts_for_the_windows_that_it_is_of():
 
 def test_stretches_are_put_together():
     costs = [StepCost(step, 10, 2, 0.1) for step in range(3)]
-    one = Doing([0], [1.0], [4.0], 2.0, 4.0, [0], 1, 2, costs[:1], 100, 5.0)
-    two = Doing([1, 2], [2.0, 3.0], [3.0, 2.0], 1.0, 3.0, [1, 2], 3, 4, costs[1:], 10, 6.0)
-    both = Doing([0, 1, 2], [1.0, 2.0, 3.0], [4.0, 3.0, 2.0], 3.0, 7.0, [0, 1, 2], 4, 6, costs, 110, 6.0)
+    one = Doing([0], [1.0], [4.0], 2.0, 4.0, [0], 1, 2, costs[:1], 100, 5.0, [(0, 0.5)])
+    two = Doing([1, 2], [2.0, 3.0], [3.0, 2.0], 1.0, 3.0, [1, 2], 3, 4, costs[1:], 10, 6.0, [(2, 0.25)])
+    own = [(0, 0.5), (2, 0.25)]
+    both = Doing([0, 1, 2], [1.0, 2.0, 3.0], [4.0, 3.0, 2.0], 3.0, 7.0, [0, 1, 2], 4, 6, costs, 110, 6.0, own)
     assert one.then(two) == both
 
 
