@@ -36,7 +36,7 @@ def loss_differences(
     """Loss over steps, in training and in validation; below, its absolute difference from the first run's.
 
     The first run is a broad band, so that curves on top of it can be seen. Differences are on a log scale, which
-    cannot show zero.
+    cannot show zero. There is no panel for what nothing was measured of: validation, or differences of a single run.
 
     Args:
         runs: name -> its losses; the first is the one that all others are compared with.
@@ -45,29 +45,38 @@ def loss_differences(
     Raises:
         ArgumentError: a run has no finite loss.
     """
-    kinds = {kind: {name: _finite(run, kind) for name, run in runs.items()} for kind in ("train", "validation")}
-    if not runs or not all(kinds["train"].values()):
-        raise ArgumentError(f"no finite losses to draw in {[n for n, curve in kinds['train'].items() if not curve]}")
+    kinds = _kinds(runs)
     differences = {kind: _differences(next(iter(runs)), curves) for kind, curves in kinds.items()}
     every = [loss for curves in kinds.values() for curve in curves.values() for loss in curve.values()]
     sizes = [size for curves in differences.values() for curve in curves.values() for size in curve.values() if size]
     with style.styled():
-        fig = style.figure(width, 3.6)
-        axes = fig.subplots(2, 2, sharex=True, sharey="row", height_ratios=[3, 2])
-        for (above, below), (kind, curves) in zip(axes.T, kinds.items(), strict=True):
-            handles = _draw(above, curves)
-            _draw(below, differences[kind])
-            style.losses(above, every)
-            style.grid(below)
-            above.set_title(_WORDS[kind])
-            below.set_xlabel("step")
-            below.xaxis.set_major_locator(style.whole_numbers())
+        rows = [3, 2][: len(runs)]
+        fig = style.figure(width, 1.2 + 0.48 * sum(rows))
+        axes = fig.subplots(len(rows), len(kinds), sharex=True, sharey="row", height_ratios=rows, squeeze=False)
+        for column, (kind, curves) in zip(axes.T, kinds.items(), strict=True):
+            handles = _draw(column[0], curves)
+            style.losses(column[0], every)
+            column[0].set_title(_WORDS[kind])
+            column[-1].set_xlabel("step")
+            column[-1].xaxis.set_major_locator(style.whole_numbers())
+            for below in column[1:]:
+                _draw(below, differences[kind])
+                style.grid(below)
         axes[0, 0].set_ylabel(f"loss ({unit})")
-        axes[1, 0].set_ylabel("|difference|")
-        axes[1, 0].set(**({"yscale": "log", "ylim": _decades(sizes)} if sizes else {"ylim": (0, 1), "yticks": [0]}))
+        for below in axes[1:, 0]:
+            below.set_ylabel("|difference|")
+            below.set(**({"yscale": "log", "ylim": _decades(sizes)} if sizes else {"ylim": (0, 1), "yticks": [0]}))
         style.legend(fig, handles, _note(differences), letters=max(map(len, runs)))
         style.title(fig, _finding(list(runs), differences))
     return fig
+
+
+def _kinds(runs: Mapping[str, Sequence[Losses]]) -> dict[str, _Curves]:
+    """The curves of each kind of loss that was measured."""
+    kinds = {kind: {name: _finite(run, kind) for name, run in runs.items()} for kind in _WORDS}
+    if not runs or not all(kinds["train"].values()):
+        raise ArgumentError(f"no finite losses to draw in {[n for n, curve in kinds['train'].items() if not curve]}")
+    return {kind: curves for kind, curves in kinds.items() if any(curves.values())}
 
 
 def _finite(run: Sequence[Losses], kind: str) -> _Curve:
@@ -86,10 +95,12 @@ def _differences(first: str, curves: _Curves) -> _Curves:
 
 
 def _draw(ax: Axes, curves: _Curves) -> list[Any]:
-    """Draw a line for each run, the first as a band; zeros are left out."""
+    """Draw a line for each run, the first as a band if there are others; zeros are left out."""
     handles: list[Any] = []
+    bands = int(len(curves) > 1)
     for i, (name, curve) in enumerate(curves.items()):
-        look = style.series(i - 1) | {"linewidth": 0.9, "markersize": 2.4} if i else _BAND
+        thin = style.series(i - bands) | {"linewidth": 0.9, "markersize": 2.4}
+        look = _BAND if i < bands else thin
         handles += ax.plot(list(curve), [loss or nan for loss in curve.values()], label=name, **look)
     return handles
 

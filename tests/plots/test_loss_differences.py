@@ -46,7 +46,17 @@ def test_one_other_run_is_called_by_its_name(draw):
 
 
 def test_one_run(draw):
-    assert draw(loss_differences, {"a": ONE}).title == "a, without a run to compare it with"
+    picture = draw(loss_differences, {"a": ONE})
+    assert picture.title == "a, without a run to compare it with"
+    assert [[list(line.get_ydata()) for line in ax.lines] for ax in picture.axes] == [
+        [[x[i] for x in ONE]] for i in (1, 2)
+    ]
+    assert picture.axes[0].lines[0].get_linewidth() < 2, "no band: nothing comes on top of it"
+
+
+def test_runs_without_validation_have_no_panel_for_it(draw):
+    runs = {name: [line._replace(validation=nan) for line in run] for name, run in (("a", ONE), ("b", NEAR))}
+    assert [len(ax.lines) for ax in draw(loss_differences, runs).axes] == [2, 2]
 
 
 def test_one_step(draw):
