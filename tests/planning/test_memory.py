@@ -3,6 +3,7 @@
 import pytest
 
 from simdist.cluster import preset
+from simdist.comm.virtual.stream import VirtualStream
 from simdist.planning import Workbench, execute
 from simdist.planning.group import members
 from simdist.planning.job import Job
@@ -64,3 +65,19 @@ def test_a_reduction_begins_when_backward_is_through_its_layers(way):
     size = {"layers": 3, "width": 256, "context_bytes": 128, "vocabulary": 32768, "global_batch_size": 16}
     config, bench = Config(**SIZE | size | way), Workbench(H100, 8)
     assert 1 <= memory(Job(config, bench))[0].num_bytes / execute(config, bench).num_bytes[0] < 1.01
+
+
+def test_a_gather_may_be_under_way_beside_the_loss(monkeypatch):
+    """As it is where the second stream begins at once; a virtual one begins when the first waits, and so holds less."""
+    size = {"layers": 2, "width": 256, "context_bytes": 64, "vocabulary": 32768, "global_batch_size": 32, "zero": 3}
+    config, bench = Config(**SIZE | size), Workbench(H100, 16)
+    start, predicted = VirtualStream.start, memory(Job(config, bench))[0].num_bytes
+
+    def start_at_once(self, *args, **kwargs):
+        work = start(self, *args, **kwargs)
+        self.scheduler.give_way()
+        return work
+
+    assert predicted > 1.1 * execute(config, bench).num_bytes[0]
+    monkeypatch.setattr(VirtualStream, "start", start_at_once)
+    assert 1 <= predicted / execute(config, bench).num_bytes[0] < 1.01
