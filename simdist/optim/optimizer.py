@@ -1,13 +1,14 @@
 """Optimizer: a rule that updates weights by their gradient."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
 
-from simdist.arrays import Array
-from simdist.arrays.blocks import blocks
+from simdist.arrays import Array, kind_of
+from simdist.arrays.blocks import BLOCK_BYTES, blocks
 from simdist.errors import ArrayError, require_least, wrong_return
 from simdist.optim.spans import Spans
 
@@ -55,6 +56,7 @@ class Optimizer(ABC):
         require_least("start", start, 0)
         self.state: dict[str, Array] = {}
         self.num_steps = 0
+        self._proven = False
         self.start = start
         self._shape: tuple[int, ...] = like.shape
         self._decay = None if decay is None else Spans(decay).cut(start, start + len(like))
@@ -74,6 +76,9 @@ class Optimizer(ABC):
         Raises:
             ArrayError: a vector's shape, or the weights' dtype, is not that of `like`.
             ArgumentError: `_update` returns something, instead of changing the weights.
+
+        Warns:
+            RuntimeWarning: the first step with a gradient that is not zero has left the weights as they were.
         """
         dtype = self._empty.dtype
         if weights.shape != self._shape or gradient.shape != self._shape or weights.dtype != dtype:
@@ -82,11 +87,35 @@ class Optimizer(ABC):
                 f"this {type(self).__name__} needs {self._shape} and {dtype}"
             )
         self.num_steps += 1
+        before = None if self._proven or not learning_rate * gradient_scale else self._some(weights, gradient)
         update: Callable[[Array, Array, float, float], object] = self._update
         returned = update(weights, gradient, learning_rate, gradient_scale)
         if returned is not None:
             needs = "None, and the new weights in their place"
             raise wrong_return(f"_update of {type(self).__name__}", returned, needs)
+        if before:
+            self._prove(weights, *before, learning_rate)
+
+    def _some(self, weights: Array, gradient: Array) -> tuple[slice, Array] | None:
+        """A place with a gradient that is not zero, and a copy of the weights there; None if there is no such place."""
+        if kind_of(gradient) == "phantom":
+            return None
+        step = BLOCK_BYTES // self._empty.itemsize
+        places = (slice(start, start + step) for start in range(0, len(gradient), step))
+        return next(((place, weights[place].copy()) for place in places if gradient[place].any()), None)
+
+    def _prove(self, weights: Array, place: slice, before: Array, rate: float) -> None:
+        """Warn if a step has left the weights of a place as they were before; once, since later ones are no different.
+
+        It is no error: there may be rules that only collect gradients in the first step.
+        """
+        self._proven = True
+        if (weights[place] == before).all():
+            words = (
+                f"{type(self).__name__} has left weights as they were, with a gradient that is not 0 and a rate "
+                f"of {rate:g}; `weights = …` in its _update makes another array: needs `weights[...] = …`"
+            )
+            warnings.warn(words, RuntimeWarning, stacklevel=3)
 
     @abstractmethod
     def _update(self, weights: Array, gradient: Array, rate: float, scale: float) -> None:

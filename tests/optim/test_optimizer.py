@@ -202,6 +202,7 @@ def test_operations_are_those_of_its_arrays(rule, decays):
     rule = rule(weights, weight_decay=0.1 * decays, **layers)
     if layers:
         rule._ratios = lambda *_: [0.5]
+    rule.step(weights, gradient, 0.1)  # the first looks at the weights, too
     Counting.count = 0
     with metered(meter := Meter()):
         rule.step(weights, gradient, 0.1)
@@ -278,6 +279,22 @@ def test_the_rule_of_the_docstring():
         names["SignSGD"](weights).step(weights, gradient, 0.5, gradient_scale=-2.0)
     assert weights.tolist() == [0.5, -0.5, 0, 0, 0.5]
     assert (meter.flops, meter.bytes) == (10, 2 * 40 + 20)
+
+
+class Rebinding(Optimizer):
+    def _update(self, weights, gradient, rate, scale):
+        weights = weights - rate * scale * gradient
+
+
+def test_a_step_that_leaves_the_weights_as_they_were_is_told_once():
+    """At the first gradient that is not zero, wherever that is."""
+    rule, weights, gradient = Rebinding(np.zeros(SIZE)), np.zeros(SIZE), np.zeros(SIZE)
+    rule.step(weights, gradient, 0.1)
+    gradient[-1] = 1.0
+    rule.step(weights, gradient, 0.0)
+    with pytest.warns(RuntimeWarning, match=r"Rebinding has left weights as they were.* rate of 0.1; `weights = …`"):
+        rule.step(weights, gradient, 0.1)
+    rule.step(weights, gradient, 0.1)
 
 
 def test_weights_that_are_returned_are_refused():
