@@ -108,8 +108,14 @@ class LossScale:
         """Restore what `state` returned.
 
         Raises:
-            ArgumentError: a number is missing, unknown or outside its limits; the state is then unchanged.
+            ArgumentError: as of `check`; the state is then unchanged.
         """
+        self.check(state)
+        self.value = float(state["value"])
+        self.good_steps, self.skipped_steps, self.skipped_in_a_row = (int(state[name]) for name in _STATE[1:])
+
+    def check(self, state: Mapping[str, float]) -> None:
+        """Raise ArgumentError if a number is missing, unknown or outside its limits."""
         if set(state) != set(_STATE):
             raise ArgumentError(f"a loss scale keeps {', '.join(_STATE)}; was given {', '.join(state) or 'nothing'}")
         counts = [state[name] for name in _STATE[1:]]
@@ -117,8 +123,6 @@ class LossScale:
             raise ArgumentError(
                 f"{dict(state)} is no loss scale; needs {self.least} <= value <= {self.most} and counts of 0 or more"
             )
-        self.value = float(state["value"])
-        self.good_steps, self.skipped_steps, self.skipped_in_a_row = (int(n) for n in counts)
 
 
 _STATE = ("value", "good_steps", "skipped_steps", "skipped_in_a_row")

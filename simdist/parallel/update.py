@@ -166,14 +166,18 @@ class Update:
         if "" not in vectors:
             raise ArrayError(f"the weights are missing; was given {sorted(vectors)}")
         own = {name: self._joined(name, shards) for name, shards in vectors.items()}
-        own_scale = {n.removeprefix("loss_scale."): v for n, v in numbers.items() if n.startswith("loss_scale.")}
-        if self.loss_scale and own_scale:
+        if self.loss_scale and (own_scale := _own_scale(numbers)):
             self.loss_scale.restore(own_scale)
         masters = own.pop("")
         state = {name.removeprefix(self._prefix).removesuffix("/"): x for name, x in own.items()}
         self.rule.restore(state, int(numbers["optimizer.num_steps"]))
         self.masters[...] = masters
         self.round()
+
+    def check(self, numbers: Mapping[str, float]) -> None:
+        """Raise ArgumentError if `restore` would, because of a number of the loss scale."""
+        if self.loss_scale and (own_scale := _own_scale(numbers)):
+            self.loss_scale.check(own_scale)
 
     @property
     def _prefix(self) -> str:
@@ -190,3 +194,8 @@ class Update:
         for place, shard in zip(self._holding.places, shards, strict=True):
             own[place] = shard.data
         return own
+
+
+def _own_scale(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Those of the loss scale, by its own names."""
+    return {n.removeprefix("loss_scale."): v for n, v in numbers.items() if n.startswith("loss_scale.")}

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
-from math import nan
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,18 @@ from simdist.parallel.pipeline.text import to_text
 from simdist.training.checkpoint import ShardedTensor, flat_shard, load, save
 from simdist.training.config import Config
 
-__all__ = ["State", "changes", "number", "plain", "restore_state", "save_state", "saved_config", "tensors"]
+__all__ = [
+    "State",
+    "amount",
+    "changes",
+    "count",
+    "number",
+    "plain",
+    "restore_state",
+    "save_state",
+    "saved_config",
+    "tensors",
+]
 
 _HARMLESS = ("checkpoint_every", "keep_checkpoints", "interval", "trace_steps", "sample_bytes", "temperature")
 
@@ -44,8 +55,16 @@ class State(NamedTuple):
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> "State":
-        """The state that `plain` was given."""
-        return cls(**{name: number(value) for name, value in told.items()})
+        """The state that `plain` was given.
+
+        Raises:
+            TypeError, ValueError: it is anything else.
+        """
+        state = cls(**told)
+        if not isinstance(state.config, dict) or not isinstance(state.text, str):
+            raise ValueError(f"{state.config!r:.50} and {state.text!r:.50} where a config and a text should be")
+        loss, auxiliary_loss = number(state.loss), number(state.auxiliary_loss)
+        return cls(state.config, state.text, loss, count(state.targets), amount(state.seconds), auxiliary_loss)
 
 
 def plain(value: Any) -> Any:
@@ -53,9 +72,25 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
-def number(told: Any) -> Any:
-    """The number that `plain` was given: nan for None."""
-    return nan if told is None else told
+def number(told: Any) -> float:
+    """The number that `plain` was given: nan for None. ValueError if it is anything else."""
+    if told is not None and type(told) not in (int, float):
+        raise ValueError(f"{told!r:.50} where a number should be")
+    return nan if told is None else float(told)
+
+
+def amount(told: Any) -> float:
+    """The same of one that is finite and at least 0."""
+    if not isfinite(found := number(told)) or found < 0:
+        raise ValueError(f"{told!r:.50} where a finite number of at least 0 should be")
+    return found
+
+
+def count(told: Any) -> int:
+    """The same of a whole one."""
+    if type(told) is not int or not 0 <= told < 2**63:
+        raise ValueError(f"{told!r:.50} where a whole number of at least 0 should be")
+    return told
 
 
 def save_state(root: Path, comm: Communicator, step: int, method: Learner, state: State, keep: int | None) -> None:
@@ -75,22 +110,27 @@ def restore_state(root: Path, comm: Communicator, method: Learner, step: int | N
         CorruptCheckpoint: also where it is not that of a training run.
     """
     parameters, vectors = method.model.parameters, method.vectors()
+
+    def accept(step: int, extra: Any) -> None:
+        try:
+            count(extra["method"]["optimizer.num_steps"])
+            method.update.check(extra["method"])
+            State.of(extra["run"])
+        except (TypeError, KeyError, ValueError, OverflowError) as error:
+            raise CorruptCheckpoint(
+                f"the checkpoint of step {step} in {root} is not one of a training run: {error}"
+            ) from error
+
     try:
-        done, extra = load(root, comm, tensors(parameters, vectors), step)
+        done, extra = load(root, comm, tensors(parameters, vectors), step, accept=accept)
     except CheckpointMismatch:
         # Another method may have put nothing off, so its checkpoint has no such vectors.
         lasting = {name: shards for name, shards in vectors.items() if not name.startswith("compression.")}
         if len(lasting) == len(vectors):
             raise
-        done, extra = load(root, comm, tensors(parameters, lasting), step)
-    try:
-        state, numbers = State.of(extra["run"]), extra["method"]
-        method.restore(vectors, numbers)
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise CorruptCheckpoint(
-            f"the checkpoint of step {done} in {root} is not one of a training run: {error}"
-        ) from error
-    return done, state
+        done, extra = load(root, comm, tensors(parameters, lasting), step, accept=accept)
+    method.restore(vectors, extra["method"])
+    return done, State.of(extra["run"])
 
 
 def saved_config(config: Config) -> dict[str, Any]:

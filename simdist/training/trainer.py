@@ -157,9 +157,9 @@ class Trainer:
         kind = read_kind(root, self.comm, step)
         if self.method.update.rule.vectors():
             own_prefix(kind, self.comm, apart=False, keeps=True)
-        self.done, state = restore_state(root, self.comm, self.method, step)
-        if self.done >= self.config.steps:
-            raise ArgumentError(f"steps is {self.config.steps}, and {self.done} are done; give more to go on")
+        if kind.step >= self.config.steps:
+            raise ArgumentError(f"steps is {self.config.steps}, and {kind.step} are done; give more to go on")
+        self.done, state = restore_state(root, self.comm, self.method, kind.step)
         self._targets = state.targets
         self._loss = state.loss if self.data.rank == 0 else 0.0
         self._restore_auxiliary_loss(state.auxiliary_loss)

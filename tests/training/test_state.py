@@ -2,6 +2,8 @@
 
 import json
 import signal
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from checkpointing import own_weights, shared
 import simdist as sd
 from simdist.errors import ArgumentError, CheckpointError, CheckpointMismatch, CorruptCheckpoint
 from simdist.training import Config, Interrupts, Trainer
-from simdist.training.checkpoint import ShardedTensor, save, steps
+from simdist.training.checkpoint import ShardedTensor, read_manifest, save, steps
 from simdist.training.state import State, changes
 
 GPT = {"model": "gpt", "layers": 2, "width": 16, "heads": 2, "context_bytes": 12, "dropout": 0.1, "interval": 3}
@@ -177,6 +179,42 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, settings):
         sd.run(save_other, 1)
     with pytest.raises(CheckpointError, match="no checkpoint in"):
         sd.run(lambda comm: Trainer(comm, Config(**settings)).resume(tmp_path / "none"), 2)
+
+
+def rewrite(folder, number, change):
+    """Give the checkpoint of a step other words beside its tensors, as if it had been written with these."""
+    manifest = read_manifest(folder, number)
+    extra = deepcopy(manifest.extra)
+    change(extra)
+    (folder / f"step-{number}" / "manifest.json").write_bytes(replace(manifest, extra=extra).encode())
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("method", "optimizer.num_steps", -1),
+        ("method", "loss_scale.value", "1"),
+        ("method", "loss_scale.good_steps", 0.5),
+        ("run", "config", "x"),
+        ("run", "loss", "x"),
+        ("run", "targets", 0.5),
+        ("run", "seconds", -1.0),
+    ],
+)
+def test_a_checkpoint_with_other_numbers_is_refused_before_anything_changes(tmp_path, settings, part, name, value):
+    def program(comm):
+        told = settings | {"precision": "fp16", "zero": 2, "steps": 2}
+        run(comm, told | {"checkpoint_every": 1}, tmp_path)
+        if comm.rank == 0:
+            rewrite(tmp_path, 1, lambda extra: extra[part].update({name: value}))
+        comm.barrier()
+        trainer = Trainer(comm, Config(**told))
+        before = own_weights(trainer.method)
+        with pytest.raises(CorruptCheckpoint, match="not one of a training run"):
+            trainer.resume(tmp_path, 1)
+        np.testing.assert_array_equal(own_weights(trainer.method), before)
+
+    sd.run(program, 2)
 
 
 def test_only_so_many_are_kept(spmd, tmp_path, settings):

@@ -19,7 +19,7 @@ times follow from seeds, only where two ranks come within microseconds of each o
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, CorruptCheckpoint
@@ -28,7 +28,7 @@ from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.methods import SERVED, gossips
 from simdist.training.checkpoint import ShardedTensor, load, read_manifest, save
 from simdist.training.checkpoint.together import by_one
-from simdist.training.state import State, number, plain, tensors
+from simdist.training.state import State, amount, count, number, plain, tensors
 
 __all__ = ["Cut", "Kind", "load_cut", "own_prefix", "read_kind", "save_cut"]
 
@@ -123,26 +123,46 @@ def load_cut(
         CorruptCheckpoint: also where it is not that of a training run.
         ArgumentError: it is of another number of workers, at different steps.
     """
-    step, extra = load(root, comm, _tensors(parameters, wanted), kind.step)
+    found: list[Cut] = []
+
+    def accept(step: int, extra: Any) -> None:
+        cut = _cut(root, step, extra)
+        found.append(cut._replace(done=_done_by(workers, cut.done, kind)))
+
+    load(root, comm, _tensors(parameters, wanted), kind.step, accept=accept)
+    return found[0]
+
+
+def _cut(root: Path, step: int, extra: Any) -> Cut:
+    """The cut that a checkpoint's extra tells of."""
     try:
         state = State.of(extra["run"])
         beside = 0, 0, 0.0, state.targets, state.auxiliary_loss
         told = extra.get("asynchronous") or {
             "done": [step],
-            "optimizer_steps": [int(extra["method"]["optimizer.num_steps"])],
+            "optimizer_steps": [extra["method"]["optimizer.num_steps"]],
             "judged": [],
             "tallies": [(step + 1, [state.loss, state.targets, state.seconds, *beside])],
             "logged_s": state.seconds,
         }
-        done, optimizer_steps = list(map(int, told["done"])), list(map(int, told["optimizer_steps"]))
-        judged = [(int(mark), number(loss)) for mark, loss in told["judged"]]
-        tallies = [(int(mark), [number(x) for x in numbers]) for mark, numbers in told["tallies"]]
-        cut = Cut(state, done, optimizer_steps, judged, tallies, float(told["logged_s"]))
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        done, optimizer_steps = list(map(count, told["done"])), list(map(count, told["optimizer_steps"]))
+        if not done or not optimizer_steps:
+            raise ValueError("no worker")
+        judged = [(count(mark), number(loss)) for mark, loss in told["judged"]]
+        tallies = [(count(mark), _tally(numbers)) for mark, numbers in told["tallies"]]
+        return Cut(state, done, optimizer_steps, judged, tallies, amount(told["logged_s"]))
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptCheckpoint(
             f"the checkpoint of step {step} in {root} is not one of a training run: {error!r}"
         ) from error
-    return cut._replace(done=_done_by(workers, done, kind))
+
+
+def _tally(told: list[Any]) -> list[float]:
+    """Sums over the steps since a line, as `Log` has them; losses may be nan, and the last one was not always kept."""
+    loss, *amounts, auxiliary_loss = told if len(told) == 8 else [*told, 0.0]
+    if len(amounts) != 6:
+        raise ValueError(f"{len(told)} sums where 8 should be")
+    return [number(loss), *map(amount, amounts), number(auxiliary_loss)]
 
 
 def _done_by(workers: int, done: list[int], kind: Kind) -> list[int]:

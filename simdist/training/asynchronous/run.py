@@ -183,10 +183,10 @@ class AsynchronousRun:
             ArgumentError: on all ranks: it is of the last step, or needs other ranks than these.
         """
         kind = read_kind(root, self.comm, step)
+        if kind.step >= self.config.steps:
+            raise ArgumentError(f"steps is {self.config.steps}, and {kind.step} are done; give more to go on")
         wanted = self._role.wanted(kind)
         cut = load_cut(root, self.comm, self.model.parameters, wanted, kind, self.num_workers)
-        if min(cut.done) >= self.config.steps:
-            raise ArgumentError(f"steps is {self.config.steps}, and {min(cut.done)} are done; give more to go on")
         self._role.restore(wanted, cut)
         self._seconds = cut.state.seconds
         self._verdicts.go_on(self.done, cut.judged)

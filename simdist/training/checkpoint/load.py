@@ -8,7 +8,7 @@ that have some of it, the rows that it wants. The pieces are filled when all ran
 leaves them as they are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,7 @@ def load(
     tensors: Mapping[str, ShardedTensor],
     step: int | None = None,
     *,
+    accept: Callable[[int, Any], None] = lambda step, extra: None,
     disk: Disk = DISK,
 ) -> Loaded:
     """Fill the pieces of these tensors, on all ranks, from a checkpoint by any number of ranks.
@@ -49,6 +50,7 @@ def load(
         comm: all of its ranks must call.
         tensors: by name, what this rank wants; other tensors of the checkpoint are ignored.
         step: which one; the latest if None.
+        accept: called with the step and the extra before any piece is filled; an error on one rank is raised on all.
 
     Cost: each node reads the checkpoint once, and each rank once more what it wants, into memory of that size.
 
@@ -66,11 +68,10 @@ def load(
         source = Source.of(folder, _told_manifest(folder, comm, disk), disk)
         together(comm, lambda: _verify(source, comm))
         together(comm, lambda: _compare(source, tensors))
+        together(comm, lambda: accept(source.manifest.step, source.manifest.extra))
         found = {name: [(box, np.empty(box.shape, t.dtype)) for box, _ in t.pieces] for name, t in tensors.items()}
         together(comm, lambda: _read(source, found, comm))
-        for name, tensor in tensors.items():
-            for (_, target), (_, x) in zip(tensor.pieces, found[name], strict=True):
-                target[...] = moved(x, target)
+        _fill(tensors, found)
         return Loaded(source.manifest.step, source.manifest.extra)
 
 
@@ -108,3 +109,10 @@ def _read(source: Source, wanted: Wanted, comm: Communicator) -> None:
     """Fill the arrays that this rank wants."""
     with comm.span("disk read", sum(x.nbytes for boxes in wanted.values() for _, x in boxes)):
         source.read(wanted)
+
+
+def _fill(tensors: Mapping[str, ShardedTensor], found: Wanted) -> None:
+    """Put what was read in its place."""
+    for name, tensor in tensors.items():
+        for (_, target), (_, x) in zip(tensor.pieces, found[name], strict=True):
+            target[...] = moved(x, target)

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from checkpointing import shared
 
 import simdist as sd
-from simdist.errors import ArgumentError, CheckpointError, CheckpointMismatch
+from simdist.errors import ArgumentError, CheckpointError, CheckpointMismatch, CorruptCheckpoint
 from simdist.training import Config, Interrupts, Trainer
 from simdist.training.asynchronous.methods import ASYNCHRONOUS
 from simdist.training.asynchronous.run import AsynchronousRun
@@ -90,6 +91,38 @@ def test_the_layers_own_losses_are_those_of_a_run_with_a_common_step(tmp_path, t
     assert min(alone.values()) > 0.01
     assert unbroken == pytest.approx(alone, rel=1e-9)
     assert later == pytest.approx({step: alone[step] for step in (5, 8)}, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("done", []),
+        ("done", [-1, 2]),
+        ("optimizer_steps", []),
+        ("optimizer_steps", [0.5]),
+        ("judged", [[-1, 2.0]]),
+        ("logged_s", "x"),
+        ("tallies", [[3, [1.0, 2]]]),
+        ("tallies", [[3, [1.0, "x", 0.0, 0, 0, 0.0, 0]]]),
+    ],
+)
+def test_a_cut_with_other_numbers_is_refused_before_anything_changes(tmp_path, text, name, value):
+    settings = SETTINGS | {"data": text, "method": "async", "slow": "none", "steps": 2, "checkpoint_every": 1}
+
+    def program(comm):
+        list(AsynchronousRun(comm, Config(**settings), tmp_path).run())
+        if comm.rank == 0:
+            manifest = read_manifest(tmp_path, 1)
+            extra = manifest.extra | {"asynchronous": manifest.extra["asynchronous"] | {name: value}}
+            (tmp_path / "step-1" / "manifest.json").write_bytes(replace(manifest, extra=extra).encode())
+        comm.barrier()
+        run = AsynchronousRun(comm, Config(**settings))
+        before = run.model.parameters.data.copy()
+        with pytest.raises(CorruptCheckpoint, match="not one of a training run"):
+            run.resume(tmp_path, 1)
+        np.testing.assert_array_equal(run.model.parameters.data, before)
+
+    sd.run(program, 3)
 
 
 @pytest.mark.parametrize("method", ["async", "d-psgd"])
