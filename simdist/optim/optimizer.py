@@ -78,7 +78,7 @@ class Optimizer(ABC):
             ArgumentError: `_update` returns something, instead of changing the weights.
 
         Warns:
-            RuntimeWarning: the first step with a gradient that is not zero has left the weights as they were.
+            RuntimeWarning: the first step by whose gradient SGD would have changed weights has left these as they were.
         """
         dtype = self._empty.dtype
         if weights.shape != self._shape or gradient.shape != self._shape or weights.dtype != dtype:
@@ -87,7 +87,7 @@ class Optimizer(ABC):
                 f"this {type(self).__name__} needs {self._shape} and {dtype}"
             )
         self.num_steps += 1
-        before = None if self._proven or not learning_rate * gradient_scale else self._some(weights, gradient)
+        before = None if self._proven else self._some(weights, gradient, learning_rate * gradient_scale)
         update: Callable[[Array, Array, float, float], object] = self._update
         returned = update(weights, gradient, learning_rate, gradient_scale)
         if returned is not None:
@@ -96,13 +96,16 @@ class Optimizer(ABC):
         if before:
             self._prove(weights, *before, learning_rate)
 
-    def _some(self, weights: Array, gradient: Array) -> tuple[slice, Array] | None:
-        """A place with a gradient that is not zero, and a copy of the weights there; None if there is no such place."""
-        if kind_of(gradient) == "phantom":
+    def _some(self, weights: Array, gradient: Array, rate: float) -> tuple[slice, Array] | None:
+        """A place where SGD would change weights, and a copy of these; None if there is none, or not on the host."""
+        if kind_of(gradient) != "numpy":
             return None
         step = BLOCK_BYTES // self._empty.itemsize
-        places = (slice(start, start + step) for start in range(0, len(gradient), step))
-        return next(((place, weights[place].copy()) for place in places if gradient[place].any()), None)
+        for start in range(0, len(gradient), step):
+            place = slice(start, start + step)
+            if (weights[place] - gradient[place] * rate != weights[place]).any():
+                return place, weights[place].copy()
+        return None
 
     def _prove(self, weights: Array, place: slice, before: Array, rate: float) -> None:
         """Warn if a step has left the weights of a place as they were before; once, since later ones are no different.
@@ -112,8 +115,8 @@ class Optimizer(ABC):
         self._proven = True
         if (weights[place] == before).all():
             words = (
-                f"{type(self).__name__} has left weights as they were, with a gradient that is not 0 and a rate "
-                f"of {rate:g}; `weights = …` in its _update makes another array: needs `weights[...] = …`"
+                f"{type(self).__name__} has left weights as they were, which SGD would have changed at this rate, "
+                f"{rate:g}; `weights = …` in its _update makes another array: needs `weights[...] = …`"
             )
             warnings.warn(words, RuntimeWarning, stacklevel=3)
 

@@ -287,12 +287,14 @@ class Rebinding(Optimizer):
 
 
 def test_a_step_that_leaves_the_weights_as_they_were_is_told_once():
-    """At the first gradient that is not zero, wherever that is."""
-    rule, weights, gradient = Rebinding(np.zeros(SIZE)), np.zeros(SIZE), np.zeros(SIZE)
+    """At the first gradient that is long enough to change weights, wherever that is."""
+    rule, weights, gradient = Rebinding(np.zeros(SIZE)), np.ones(SIZE), np.zeros(SIZE)
+    rule.step(weights, gradient, 0.1)
+    gradient[-1] = 1e-16
     rule.step(weights, gradient, 0.1)
     gradient[-1] = 1.0
     rule.step(weights, gradient, 0.0)
-    with pytest.warns(RuntimeWarning, match=r"Rebinding has left weights as they were.* rate of 0.1; `weights = …`"):
+    with pytest.warns(RuntimeWarning, match=r"Rebinding has left weights as they were.* rate, 0.1; `weights = …`"):
         rule.step(weights, gradient, 0.1)
     rule.step(weights, gradient, 0.1)
 
