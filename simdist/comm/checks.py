@@ -61,15 +61,17 @@ class Checks(ABC):
             raise ArrayError(f"{what} on rank {self.rank}: the array to receive into is read-only")
 
     def check_apart(self, x: Array, y: Array) -> None:
-        """Raise ArrayError if x is sent and y received into at the same time, and both are one array."""
+        """Raise ArrayError if x is sent and y received into at the same time, and both are one array or overlap."""
         if x is y and getattr(x, "nbytes", False):
             raise ArrayError(f"sendrecv on rank {self.rank}: x and y are the same array; needs two")
+        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray) and np.may_share_memory(x, y):
+            raise ArrayError(f"sendrecv on rank {self.rank}: x and y overlap in memory; needs two arrays that do not")
 
     def check_exchange(self, x: Array, y: Array) -> None:
         """Raise ArrayError unless x can be sent while y is received into."""
-        self.check_apart(x, y)
         self.check_contiguous("sendrecv", x)
         self.check_room("sendrecv", y)
+        self.check_apart(x, y)
 
     def check_tag(self, what: str, tag: int) -> None:
         """Raise ArgumentError unless a message can have this tag."""
@@ -84,8 +86,12 @@ class Checks(ABC):
     def check_probe(self, tag: int, until_s: float) -> None:
         """Raise ArgumentError unless a probe can name this tag, and wait until this time."""
         self.check_wanted("probe", tag)
-        if isnan(until_s):
-            raise ArgumentError(f"probe until {until_s} s on rank {self.rank}: needs a time, which may be inf")
+        try:
+            possible = not isnan(until_s)
+        except TypeError:
+            possible = False
+        if not possible:
+            raise ArgumentError(f"probe until {until_s!r} s on rank {self.rank}: needs a time, which may be inf")
 
     def check_note(self, note: str) -> bytes:
         """The bytes of a note; raises ArgumentError if it is no text, or too long."""

@@ -90,7 +90,7 @@ class Communicator(Checks):
 
     @abstractmethod
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
-        """Send x to dst and receive y, another array, from src, at the same time, both under tag 0."""
+        """Send x to dst and receive y, which is no part of x, from src, at the same time, both under tag 0."""
 
     @abstractmethod
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:

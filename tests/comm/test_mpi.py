@@ -162,6 +162,18 @@ def test_one_array_cannot_be_sent_and_received_into(spmd, size):
     assert results == [("ArrayError", f"sendrecv on rank {r}: x and y are the same array; needs two") for r in range(3)]
 
 
+def test_arrays_that_overlap_cannot_be_sent_and_received_into(spmd):
+    """What was received first was sent on, without an error."""
+
+    def program(comm):
+        x, peers = np.zeros(2 * LARGE), ((comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size)
+        comm.sendrecv(x[:LARGE], peers[0], x[LARGE:], peers[1])
+        return raised(comm.sendrecv, x[:LARGE], peers[0], x[1 : LARGE + 1], peers[1])
+
+    words = "sendrecv on rank {}: x and y overlap in memory; needs two arrays that do not"
+    assert spmd(program, RANKS) == [("ArrayError", words.format(r)) for r in range(RANKS)]
+
+
 @pytest.mark.parametrize("size", [2, LARGE])
 def test_a_rank_may_send_to_itself(spmd, size):
     def program(comm):
@@ -626,6 +638,8 @@ IMPOSSIBLE = {
     "a tag too large to receive": (lambda comm: comm.recv(np.zeros(1), 0, 1 << 30), ArgumentError, "0 to 536870911"),
     "words to look for": (lambda comm: comm.probe("tag"), ArgumentError, "probe with tag 'tag' on rank 0"),
     "a tag below 0 to look for": (lambda comm: comm.probe(-2), ArgumentError, "probe with tag -2 on rank 0"),
+    "words for a time": (lambda comm: comm.probe(until_s="soon"), ArgumentError, "probe until 'soon' s on rank 0"),
+    "no time": (lambda comm: comm.probe(until_s=None), ArgumentError, "probe until None s on rank 0"),
     "words for a rank": (lambda comm: comm.send(np.zeros(1), "0"), ArgumentError, "dst '0' on rank 0"),
     "half a rank": (lambda comm: comm.send(np.zeros(1), 0.5), ArgumentError, "dst 0.5 on rank 0"),
     "nothing for a rank": (lambda comm: comm.recv(np.zeros(1), None), ArgumentError, "src None on rank 0"),

@@ -78,8 +78,8 @@ class VirtualCommunicator(Communicator):
         num_bytes = x.nbytes
         if dst != self._dst or src != self._src:
             self._turn_to(dst, src)
-        if num_bytes > self._eager_bytes:
-            # The receive is posted first, so that two ranks can exchange large messages.
+        if num_bytes > self._eager_bytes:  # the receive is posted first, so that two ranks can exchange large messages
+            self.check_apart(x, y)  # a short one is copied before any is received
             for request in (self.irecv(y, src, 0), self.isend(x, dst, 0)):
                 request.wait()
             return
