@@ -116,8 +116,12 @@ class Checks(ABC):
             made = phantom(shape, dtype)
         except (ArrayError, TypeError) as error:  # which NumPy raises for what is no dtype
             raise ArgumentError(f"{what} on rank {self.rank}: {error}") from None
-        if made.dtype.hasobject:
-            raise ArgumentError(f"{what} of dtype {made.dtype} on rank {self.rank}: objects cannot be shared")
+        self.check_shared(what, made.dtype)
+
+    def check_shared(self, what: str, dtype: Any) -> None:
+        """Raise ArgumentError if a dtype holds objects, whose addresses mean nothing, or harm, in another process."""
+        if dtype.hasobject:
+            raise ArgumentError(f"{what} of dtype {dtype} on rank {self.rank}: objects cannot be shared")
 
     def check_stream(self, name: object) -> None:
         """Raise ArgumentError unless a second stream can have this name: in the record it tells the two apart."""

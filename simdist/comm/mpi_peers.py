@@ -241,6 +241,7 @@ class MpiPeers(Peers):
 
     def _furnish(self, dtype: Any, on_device: bool) -> tuple[list[Array], list[Array]]:
         """Both rooms of every rank as arrays of this dtype."""
+        self._comm.check_shared("post", dtype)
         parts, begin = self._parts, HEAD_BYTES
         if self._device is not None and on_device:
             parts, begin = [self._device.window.parts[rank] for rank in self._comm.ranks], 0

@@ -85,6 +85,9 @@ class Peers(ABC):
 
         Returns:
             every rank's copy, by rank, readable and writable; the contents after its last item are undefined.
+
+        Raises:
+            ArgumentError: the dtype holds objects.
         """
 
     def memory_of(self, x: Array) -> str:

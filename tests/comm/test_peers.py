@@ -237,6 +237,18 @@ def test_a_room_takes_what_it_is_said_to(spmd):
 
 
 @pytest.mark.one_node
+def test_objects_are_not_posted(spmd):
+    """They ended real ranks by a segmentation fault."""
+
+    def program(comm):
+        with pytest.raises(ArgumentError, match=f"post of dtype object on rank {comm.rank}: objects cannot be shared"):
+            comm.peers().post(np.array([None]))
+        return [copy[0] for copy in comm.peers().post(np.array([comm.rank]))]
+
+    assert spmd(program, 2) == [[0, 1]] * 2
+
+
+@pytest.mark.one_node
 def test_a_ranks_own_copy_stays_until_its_second_post(spmd):
     def program(comm):
         peers = comm.shadow.peers()

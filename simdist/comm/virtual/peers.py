@@ -74,6 +74,7 @@ class VirtualPeers(Peers):
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers. The copy is charged here, before the meeting, and not again in `moved`."""
+        self._comm.check_shared("post", parts[0].dtype)
         copy = np.concatenate(parts) if len(parts) > 1 else parts[0].copy()
         charge(0, 2 * copy.nbytes)
         return self._come(copy)
