@@ -138,7 +138,11 @@ class Ledger:
             self._held[id(whole)] = end, category, whole.nbytes
             self._live[category] += whole.nbytes
             self._at = at
-            self._mark(self._clock())
+            moment = self._mark(self._clock())
+            if moment.total > self.peak.total:
+                self.peak = moment
+            name = CATEGORIES[category]
+            self.peaks[name] = max(self.peaks[name], self._live[category])
 
     def _when_freed(self, key: int) -> Callable[[Any], None]:
         freed, clock = self._freed, self._clock
@@ -152,15 +156,12 @@ class Ledger:
             self._live[category] -= num_bytes
             self._mark(time_s)
 
-    def _mark(self, time_s: float) -> None:
+    def _mark(self, time_s: float) -> Moment:
         if self._moments:  # a second stream's clock may be behind the first's, and after a run there is none
             time_s = max(time_s, self._moments[-1].time_s)
         moment = Moment(time_s, tuple(self._live), self._at)
         self._moments.append(moment)
-        if moment.total > self.peak.total:
-            self.peak = moment
-        for category, live in zip(CATEGORIES, self._live, strict=True):
-            self.peaks[category] = max(self.peaks[category], live)
+        return moment
 
 
 _ledger: ContextVar[Ledger | None] = ContextVar("simdist_ledger", default=None)

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 
 from simdist.cluster import Cluster, Link
 from simdist.collectives import Case
 from simdist.collectives.cost import case_of, links_of
-from simdist.collectives.registry import choose
+from simdist.collectives.registry import choose, version
 from simdist.comm.placement import Placement
 
 __all__ = ["Group", "members"]
@@ -44,6 +44,7 @@ class Group:
     cluster: Cluster
     ranks: tuple[int, ...]
     at_once: int = 1
+    _known: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def slowest(cls, cluster: Cluster, own: Sequence[int], starts: Iterable[int]) -> "Group":
@@ -79,12 +80,15 @@ class Group:
         return case_of(self.nodes, num_bytes, self.cluster.one_memory)
 
     def seconds(self, operation: str, num_bytes: int) -> float:
-        """The time of a collective, by the formula of the algorithm that `auto` chooses.
+        """The time of a collective, by the formula of the algorithm that `auto` chooses; found once for each size.
 
         Args:
             num_bytes: the size of the whole array.
         """
         if len(self.ranks) == 1:
             return 0.0
-        formula = choose(operation, self, num_bytes).shared.formula(self.case(num_bytes))
-        return formula.over_links(links_of(self.cluster, self.nodes.num_nodes > 1, self.at_once))
+        key = operation, version(operation), num_bytes
+        if key not in self._known:
+            formula = choose(operation, self, num_bytes).shared.formula(self.case(num_bytes))
+            self._known[key] = formula.over_links(links_of(self.cluster, self.nodes.num_nodes > 1, self.at_once))
+        return self._known[key]

@@ -1,7 +1,6 @@
 """Job: a planned training run on ranks of a cluster."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -93,7 +92,7 @@ class Job:
 
     def __init__(self, config: Config, bench: Workbench) -> None:
         check_kinds(config, bench)
-        check_known(asdict(config))
+        check_known(vars(config))
         self.config = config
         self.bench = bench
         self.recipe = recipe(config)

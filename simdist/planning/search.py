@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from simdist.errors import require_kind
@@ -103,11 +104,10 @@ def _mesh(way: Sequence[Config]) -> tuple[int | None, ...]:
     return config.dp, config.tp, config.pp, config.sp, config.ep
 
 
-def _kind(way: Sequence[Config]) -> tuple[object, ...]:
-    """What tells the ways on a mesh apart, except into how many micro-batches they cut a batch."""
-    config = way[0]
+def _kind(config: Config) -> tuple[object, ...]:
+    """What tells the configs of a mesh apart, except into how many micro-batches they cut a batch."""
     how = config.sequence_parallel, config.ulysses, config.method, config.zero, config.shards
-    return *how, config.schedule, config.chunks
+    return *how, config.schedule, config.chunks, config.recompute
 
 
 class _Search:
@@ -115,7 +115,8 @@ class _Search:
 
     A way is first as good as all its passes are without a bubble; then as what else a step takes at least; then as its
     simulation says. When one whose time is known comes first, none can be faster. If it does not fit, its next one,
-    which recomputes more, joins the others: that only takes longer.
+    which recomputes more, joins the others: that only takes longer. So does it where even a lower bound on memory does
+    not fit, and then for all ways that differ only in having fewer micro-batches, which need more.
 
     Args:
         ways: of one mesh, in the order of `ways`: those with the most micro-batches first.
@@ -129,54 +130,48 @@ class _Search:
     def __init__(self, ways: Iterable[Sequence[Config]], bench: Workbench, seen: Callable[[], object]) -> None:
         self.tried = 0
         self._bench = bench
-        self._unfit: list[Job] = []
+        self._unfit: list[tuple[float, Job]] = []  # each with its least bytes
         self._queue: list[tuple[float, int, int, Job, Sequence[Config]]] = []
-        hopeless: set[tuple[object, ...]] = set()  # kinds of ways that do not fit with so many micro-batches
+        self._hopeless: dict[tuple[object, ...], int] = {}  # kinds that do not fit with so many micro-batches
         for way in ways:
             self.tried += 1
             seen()
-            if (kind := _kind(way)) in hopeless:
-                continue
-            if self._may_fit(Job(way[-1], bench)):
-                self._push(self.tried, way)
-            else:
-                hopeless.add(kind)
-                self._unfit += [Job(config, bench) for config in way]
+            self._push(self.tried, way)
 
     def fastest(self) -> Plan | None:
         """The fastest plan that fits; None if none does."""
         bounds = least_s, lambda job: step(job).seconds
         while self._queue:
             _, number, known, job, more = heappop(self._queue)
-            if known == 0 and not self._may_fit(job):
-                self._next(number, job, more)
-            elif known < len(bounds):
+            if known < len(bounds):
                 heappush(self._queue, (bounds[known](job), number, known + 1, job, more))
-            elif (fullest := _fullest(job))[1].num_bytes <= self._bench.cluster.device.memory_bytes:
+            elif self._fits((fullest := _fullest(job))[1].num_bytes):
                 return _plan(job, *fullest)
             else:
-                self._next(number, job, more)
+                self._unfit.append((least_bytes(job), job))
+                self._push(number, more)
         return None
 
     def smallest(self) -> Plan:
         """The plan of the way that needs the least memory, if none fits."""
-        first, *others = sorted(self._unfit, key=least_bytes)
+        (_, first), *others = sorted(self._unfit, key=itemgetter(0))
         least = first, *_fullest(first)
-        for job in others:
-            if least_bytes(job) >= least[-1].num_bytes:
+        for num_bytes, job in others:
+            if num_bytes >= least[-1].num_bytes:
                 break
             least = min(least, (job, *_fullest(job)), key=lambda known: known[-1].num_bytes)
         return _plan(*least)
 
-    def _next(self, number: int, job: Job, more: Sequence[Config]) -> None:
-        """This one does not fit: queue that which recomputes more."""
-        self._unfit.append(job)
-        if more:
-            self._push(number, more)
-
     def _push(self, number: int, way: Sequence[Config]) -> None:
-        job = Job(way[0], self._bench)
-        heappush(self._queue, (passes_s(job), number, 0, job, way[1:]))
+        """Queue the first of these configs that may fit."""
+        for k, config in enumerate(way):
+            if config.micro_batches <= self._hopeless.get(kind := _kind(config), 0):
+                continue
+            job = Job(config, self._bench)
+            if self._fits(least := least_bytes(job)):
+                return heappush(self._queue, (passes_s(job), number, 0, job, way[k + 1 :]))
+            self._hopeless[kind] = config.micro_batches
+            self._unfit.append((least, job))
 
-    def _may_fit(self, job: Job) -> bool:
-        return least_bytes(job) <= self._bench.cluster.device.memory_bytes
+    def _fits(self, num_bytes: float) -> bool:
+        return num_bytes <= self._bench.cluster.device.memory_bytes

@@ -2,6 +2,7 @@
 
 from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import product
 from math import isqrt, prod
 from typing import Any
@@ -62,12 +63,12 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
     found = False
     for settings in _settings(given, _meshes(given, ranks, cluster, misfits), cluster, reasons):
         try:
-            way = [Config(**{**fixed, **settings, **again}) for again in _recomputations(given)]
+            config = Config(**{**fixed, **settings})
         except ArgumentError as error:  # incompatible axes, more stages than layers, …
             reasons[str(error)] += 1
             continue
         found = True
-        yield way
+        yield [_recomputing(config, how) for how in _recomputations(given)] or [config]
     if not found:
         commonest = [reason for reason, _ in (reasons or misfits).most_common(_MOST_REASONS)]
         why = "; ".join(commonest) or "no mesh has the axes that are given"
@@ -174,12 +175,19 @@ def _shards(given: Mapping[str, Any], mesh: Mapping[str, int], cluster: Cluster)
     return [{}, {"shards": in_node}]
 
 
-def _recomputations(given: Mapping[str, Any]) -> list[dict[str, str]]:
+def _recomputations(given: Mapping[str, Any]) -> list[str]:
     """From none to full, where the setting is open."""
     if "recompute" in given or given.get("model") != "gpt":
-        return [{}]
+        return []
     flash = given.get("flash_attention")  # selective recomputation would save nothing then
-    return [{"recompute": each} for each in RECOMPUTATIONS if not (flash and each == "selective")]
+    return [how for how in RECOMPUTATIONS if not (flash and how == "selective")]
+
+
+def _recomputing(config: Config, how: str) -> Config:
+    """The same config with this recomputation. It is not checked anew, as no other setting depends on that one."""
+    made = copy(config)
+    object.__setattr__(made, "recompute", how)
+    return made
 
 
 def _open(given: Mapping[str, Any], name: str, choices: Sequence[Any]) -> Sequence[Any]:

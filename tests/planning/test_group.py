@@ -1,5 +1,8 @@
 """Groups of ranks that nobody started, against those of a mesh, and their collectives against executed ones."""
 
+from copy import deepcopy
+from functools import lru_cache
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,7 @@ import simdist as sd
 from simdist import collectives
 from simdist.arrays import phantom
 from simdist.cluster import preset
+from simdist.collectives import Formula, registry
 from simdist.comm import Mesh
 from simdist.planning.group import Group, members
 
@@ -91,3 +95,14 @@ def test_groups_of_many_ranks_are_found_in_one_pass():
     """A pass over all nodes for each rank would take an hour."""
     group = Group.slowest(preset("h100"), range(1 << 18), [0])
     assert (len(group.ranks), group.nodes.num_nodes, group.at_once) == (1 << 18, 1 << 15, 1)
+
+
+def test_times_are_found_anew_when_an_algorithm_is_registered(monkeypatch):
+    monkeypatch.setattr(registry, "_ALGORITHMS", deepcopy(registry._ALGORITHMS))
+    monkeypatch.setattr(registry, "_fastest", lru_cache(registry._fastest.__wrapped__))  # to be forgotten afterwards
+    group = Group(preset("a100"), tuple(range(8)))
+    ring = registry.find("all_reduce", "ring")
+    before_s = group.seconds("all_reduce", 1 << 20)
+    at_once = collectives.algorithm("all_reduce", "at-once", cost=ring.cost, formula=lambda case: Formula(0, 0))
+    at_once(ring.run)
+    assert group.seconds("all_reduce", 1 << 20) == 0 < before_s

@@ -3,6 +3,7 @@
 import pytest
 
 from simdist.cluster import Link, preset
+from simdist.nn.shape import RECOMPUTATIONS
 from simdist.parallel.pipeline import schedules
 from simdist.planning import Job, Workbench, execute, planned, search, ways
 from simdist.planning.memory import least_bytes
@@ -64,19 +65,32 @@ def test_nothing_fits():
     assert found.too_large[0].num_bytes == min(plan.num_bytes for plan in found.too_large) > 1e6
 
 
-def test_what_does_not_fit_is_not_tried_with_fewer_micro_batches(monkeypatch):
-    """Of 1, 2, 4 … windows: each kind of way only with the smallest."""
-    known, measured = Workbench.anatomy, set()
+@pytest.fixture
+def measured(monkeypatch):
+    """By mesh and recomputation, how many windows the micro-batches had that were measured."""
+    known, found = Workbench.anatomy, {}
 
     def anatomy(bench, config, num_windows):
-        measured.add((config.dp, config.pp or 1, config.micro_batches, num_windows))
+        found.setdefault((config.dp, config.pp or 1, config.recompute), set()).add(num_windows)
         return known(bench, config, num_windows)
 
     monkeypatch.setattr(Workbench, "anatomy", anatomy)
+    return found
+
+
+def test_what_does_not_fit_is_not_tried_with_fewer_micro_batches(measured):
+    """Of 1, 2, 4 … windows: each kind of way only with the smallest."""
     bench, given, seen = Workbench(with_memory(1e6), 2), GPT | {"zero": 0, "tp": 1}, []
     found = search(given, bench, lambda: seen.append(1))
-    assert measured == {(2, 1, 8, 1), (1, 2, 16, 1)}
+    assert measured == {(dp, pp, how): {1} for dp, pp in ((2, 1), (1, 2)) for how in RECOMPUTATIONS}
     assert found.tried == len(seen) == len(list(ways(given, 2, bench.cluster)))
+
+
+def test_more_is_recomputed_only_where_it_is_needed(measured):
+    """With one window nothing has to be, with two selectively, with four all; eight do not fit at all."""
+    given = GPT | {"width": 64, "vocabulary": 256, "zero": 0}
+    search(given, Workbench(with_memory(1e7), 1))
+    assert measured == {(1, 1, "none"): {1, 2}, (1, 1, "selective"): {2, 4}, (1, 1, "full"): {4, 8}}
 
 
 @pytest.mark.slow(but=2)

@@ -1,5 +1,6 @@
 """All ways, no other ways, and what is given in each of them."""
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -69,6 +70,7 @@ def test_a_method_has_its_stages(method, stages):
 def test_each_way_comes_with_what_it_may_recompute():
     for way in ways(GPT, 2, H100):
         assert [config.recompute for config in way] == ["none", "selective", "full"]
+        assert [replace(config) for config in way] == way, "as if made and checked one by one"
     assert {len(way) for way in ways(GPT | {"recompute": "selective"}, 2, H100)} == {1}
     for way in ways(GPT | {"flash_attention": True}, 2, H100):
         assert [config.recompute for config in way] == ["none", "full"], "nothing is left for selective"
