@@ -1,10 +1,10 @@
-"""Even: a check that something can be divided equally over ranks."""
+"""Even: into how many equal parts something can be divided, and a check that it can be over ranks."""
 
 from math import isqrt
 
 from simdist.errors import ArgumentError
 
-__all__ = ["check_even"]
+__all__ = ["check_even", "divisors"]
 
 
 def check_even(what: str, count: int, axis: str, size: int, parts: int = 1) -> None:
@@ -17,10 +17,15 @@ def check_even(what: str, count: int, axis: str, size: int, parts: int = 1) -> N
     """
     if count % (size * parts):
         whole = count // parts if count % parts == 0 else 0
-        small = [n for n in range(1, isqrt(whole) + 1) if whole % n == 0]
-        possible = map(str, sorted({*small, *(whole // n for n in small)}))
+        possible = map(str, divisors(whole))
         each = f" ({parts} parts a rank)" if parts > 1 else ""
         raise ArgumentError(
             f"{count} {what} on {axis} {size}{each} leave {count % (size * parts)} over; "
             f"{count} {what} go evenly on {axis} {', '.join(possible) or 'of no size'}"
         )
+
+
+def divisors(whole: int) -> list[int]:
+    """The numbers that divide this one, in order; of 0, none."""
+    small = [n for n in range(1, isqrt(whole) + 1) if whole % n == 0]
+    return sorted({*small, *(whole // n for n in small)})

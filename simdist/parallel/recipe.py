@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,8 +66,7 @@ class Recipe:
     @property
     def alignment(self) -> int:
         """The rule's shards should begin and end at multiples of this: see `Optimizer`."""
-        nothing = np.empty(0, self.precision.master_dtype)
-        return self.rule(nothing, Parameters([]), Holding([]), alone).alignment
+        return _alignment(self, self.maker)
 
     @property
     def maker(self) -> "Make":
@@ -88,6 +88,13 @@ class Recipe:
 
 
 Make = Callable[[Recipe, Array, list[slice], Combine], Optimizer]
+
+
+@lru_cache(maxsize=256)
+def _alignment(recipe: Recipe, made_by: Make) -> int:
+    """The alignment of its rule as `made_by` makes that; another one that is registered by its name is not it."""
+    nothing = np.empty(0, recipe.precision.master_dtype)
+    return recipe.rule(nothing, Parameters([]), Holding([]), alone).alignment
 
 
 class _Known(NamedTuple):

@@ -196,7 +196,7 @@ class Job:
         """The weights of a part, in pieces: see `Units` and `Buckets`."""
         zero_stage, recipe = self.zero_stage, self.recipe
         least = least_items(zero_stage, self.config.bucket_bytes or BUCKET_BYTES, self.itemsize)
-        alignment = self.bench.once(lambda: recipe.alignment, "alignment", recipe, recipe.maker) if zero_stage else 1
+        alignment = recipe.alignment if zero_stage else 1
         cut = *self.bench.cut(self.config), len(self.holders.ranks), self._displaced, *part.layers
         return self.bench.once(lambda: self._pieces(part, least, alignment), "pieces", least, alignment, *cut)
 

@@ -4,12 +4,13 @@ from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import product
-from math import isqrt, prod
+from math import prod
 from typing import Any
 
 from simdist.cluster import Cluster
 from simdist.errors import ArgumentError, require_kind, require_least
 from simdist.nn.shape import RECOMPUTATIONS
+from simdist.parallel.even import divisors
 from simdist.planning.job import check_known
 from simdist.training.config import Config, options
 from simdist.training.methods import CUTTING, PIPELINE
@@ -114,9 +115,7 @@ def _settings(
 def _meshes(given: Mapping[str, Any], ranks: int, cluster: Cluster, misfits: Counter[str]) -> Iterator[dict[str, int]]:
     """The sizes of all axes. Ranks that share layers divide a node evenly, or fill several nodes."""
     most = cluster.devices_per_node
-    small = [n for n in range(1, isqrt(ranks) + 1) if ranks % n == 0]
-    divisors = [*small, *(ranks // n for n in reversed(small) if n * n != ranks)]
-    near = [n for n in divisors if n <= most]
+    near = [n for n in divisors(ranks) if n <= most]
     experts = [n for n in near if (given.get("experts") or 1) % n == 0]
     long = near if given.get("context_bytes", 0) >= LONG or any(map(given.get, _ATTENTION)) else [1]
     for tp, sp, ep in product(_open(given, "tp", near), _open(given, "sp", long), _open(given, "ep", experts)):
@@ -126,7 +125,7 @@ def _meshes(given: Mapping[str, Any], ranks: int, cluster: Cluster, misfits: Cou
         if ranks > most and most % inside and inside % most:
             misfits[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] += 1
             continue
-        for pp in _open(given, "pp", divisors):
+        for pp in _open(given, "pp", divisors(ranks)):
             if pp == 1 and "schedule" in given:
                 misfits[f"schedule is {given['schedule']}, and pp 1; a schedule is for pp of at least 2"] += 1
                 continue

@@ -58,7 +58,7 @@ def models() -> list[str]:
 
 def kind(name: str) -> str:
     """The model that a name stands for: gpt, if it is that of published sizes, or of a file with sizes."""
-    return "gpt" if is_published(name) or name.endswith(HUGGING_FACE) else name
+    return "gpt" if name not in _MODELS and (is_published(name) or name.endswith(HUGGING_FACE)) else name
 
 
 def sized(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.parallel.even import check_even
+from simdist.parallel.even import check_even, divisors
 
 
 def test_what_goes_evenly():
@@ -25,3 +25,8 @@ def test_what_goes_evenly():
 def test_what_does_not(count, size, parts, says):
     with pytest.raises(ArgumentError, match=says):
         check_even("heads", count, "tp", size, parts)
+
+
+def test_the_numbers_that_divide_another():
+    for whole in range(100):
+        assert divisors(whole) == [n for n in range(1, whole + 1) if whole % n == 0]

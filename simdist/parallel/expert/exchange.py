@@ -8,7 +8,7 @@ from simdist.comm import Communicator
 from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.nn import Shape
 from simdist.nn.layers import Exchange, Load
-from simdist.parallel.even import check_even
+from simdist.parallel.even import check_even, divisors
 from simdist.parallel.expert.routes import ROUTE
 
 __all__ = ["AllToAllExchange", "check_experts", "exchange_elements"]
@@ -43,7 +43,8 @@ def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
     check_even("experts", shape.experts, "ep", ep)
     group = shape.group or shape.context
     if shape.experts and shape.context % (runs * group):
-        fit = [str(n) for n in range(1, shape.context + 1) if shape.context % (runs * n) == 0]
+        run, uneven = divmod(shape.context, runs)
+        fit = map(str, [] if uneven else divisors(run))
         raise ArgumentError(
             f"texts of {shape.context} tokens in {runs} runs would cut groups of {group} tokens that share the "
             f"experts' slots; groups that fit have {', '.join(fit) or 'no'} tokens"
