@@ -122,6 +122,11 @@ class Job:
         key = *self.bench.cut(self.config), *each
         return self.bench.once(lambda: [Part(layers, self.anatomy.of(layers)) for layers in each], "parts", *key)
 
+    def _of_parts(self, find: Callable[[list[dict[str, int]]], T], name: str) -> T:
+        """What `find` finds of the weights of all parts: once for all runs on the bench with the same."""
+        key = *self.bench.cut(self.config), *(part.layers for part in self.parts)
+        return self.bench.once(lambda: find([part.weights for part in self.parts]), name, *key)
+
     def group(self, *axes: str) -> Group:
         """The slowest group of ranks that differ only in these axes.
 
@@ -232,7 +237,7 @@ class Job:
 
     @cached_property
     def _displaced(self) -> frozenset[str]:
-        return displaced([part.weights for part in self.parts])
+        return self._of_parts(displaced, "displaced")
 
     @cached_property
     def held_twice(self) -> list[tuple[tuple[int, ...], Group, int]]:
@@ -240,7 +245,7 @@ class Job:
         `Copies`.
         """
         line, found = members(self.sizes, "pp"), list[tuple[tuple[int, ...], Group, int]]()
-        for ranks, names in shared(holders([part.weights for part in self.parts])):
+        for ranks, names in self._of_parts(lambda weights: shared(holders(weights)), "shared"):
             group = self.group_of(tuple(line[rank] for rank in ranks), "pp")
             size = sum(self.parts[ranks[0]].weights[name] for name in names)
             found.append((ranks, group, size * self.itemsize))

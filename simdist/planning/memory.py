@@ -131,11 +131,12 @@ def _passes(job: Job) -> list[Peaks]:
 def _scratch(job: Job, part: Part) -> tuple[float, list[float]]:
     """The most that collectives of ranks of dp take: one that gathers weights, and each that reduces gradients."""
     taken, sizes, holders = job.bench.scratch_bytes, job.reduced_bytes(part), len(job.holders.ranks)
-    reducing = [
-        max(taken(job.holders, "reduce_scatter", size), taken(job.copies, "all_reduce", size // holders))
-        for size in sizes
-    ]
-    return max((taken(job.holders, "all_gather", size) for size in sizes), default=0.0), reducing
+    reducing = {
+        size: max(taken(job.holders, "reduce_scatter", size), taken(job.copies, "all_reduce", size // holders))
+        for size in set(sizes)
+    }
+    gathering = max((taken(job.holders, "all_gather", size) for size in reducing), default=0.0)
+    return gathering, [reducing[size] for size in sizes]
 
 
 def _sums(job: Job, rank: int) -> Iterator[tuple[Group, str, int]]:
