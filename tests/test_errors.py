@@ -229,7 +229,7 @@ def test_what_is_compiled_is_not_the_users_own(file, own):
     assert own_line(error.value) == ("mine.py, line 1" if own else "")
 
 
-@pytest.mark.parametrize("args", [(), (4, 3, 2)])
+@pytest.mark.parametrize("args", [(), (4, 3, 2, 1)])
 def test_a_formula_that_is_given_other_arguments_is_named(args):
     with pytest.raises(TypeError, match=r"fat_tree\(\) (missing|takes)"):
         fat_tree(*args)

@@ -415,14 +415,15 @@ def test_every_kind_of_wait_has_a_deadline_and_is_named():
         sd.run(wait_in_vain, 5, world="mpi", timeout_s=1.0)
     for rank, words in enumerate(
         [
-            "waits to send to rank 1 and receive from rank 2, for",
-            "waits to receive from rank 0 with tag 4, for",
-            "waits to send to rank 3 and receive from rank 1 in the last step, after 0 of its messages, for",
-            "waits in split on 'world' for ranks 0, 1, 2, 4, for",
-            "waits in a call on 'world' for ranks 0, 1, 2, 3, for",
+            "waits to send to rank 1 and receive from rank 2",
+            "waits to receive from rank 0 with tag 4",
+            "waits to send to rank 3 and receive from rank 1 in the last step, after 0 of its messages",
+            "waits in split on 'world' for ranks 0, 1, 2, 4",
+            "waits in a call on 'world' for ranks 0, 1, 2, 3",
         ]
     ):
-        assert f"  rank {rank} {words}" in str(told.value)
+        instead = "( .a message with tag 0 has come from rank 0.)?" if rank == 1 else ""  # told from 1 s on
+        assert re.search(rf"^  rank {rank} {words}{instead}, for", str(told.value), re.MULTILINE)
 
 
 def test_a_message_that_does_not_fit_ends_the_job(jobs):
