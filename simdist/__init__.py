@@ -21,8 +21,6 @@ What papers say is there as functions: `collectives.formula`, `nn.formulas`, the
 from simdist import start  # first: it handles Ctrl-C while the other imports run
 
 # isort: split
-from importlib.metadata import PackageNotFoundError, version
-
 from simdist import environment
 from simdist.comm.world import heed_early_failures
 from simdist.errors import (
@@ -50,10 +48,7 @@ from simdist.launch import Run, run, world
 heed_early_failures()
 start.over()
 
-try:
-    __version__ = version("simdist")
-except PackageNotFoundError:  # a checkout that is not installed
-    __version__ = "0+unknown"
+__version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",

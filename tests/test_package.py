@@ -44,7 +44,8 @@ def test_every_module_says_what_is_public(name, request):
 
 
 def test_has_a_version():
-    assert re.fullmatch(r"\d+\.\d+\.\d+.*", version("simdist"))
+    assert version("simdist") == simdist.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", simdist.__version__)
 
 
 def test_types_are_for_users_too():
