@@ -44,9 +44,9 @@ from collections.abc import Callable
 from math import isclose
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, UnknownNameError, as_declared, require_least, unknown_name
+from simdist.errors import ArgumentError, UnknownNameError, as_declared, require_least
 from simdist.parallel.pipeline.memory import Memory
-from simdist.parallel.pipeline.schedules.registry import first_name, schedules
+from simdist.parallel.pipeline.schedules.registry import first_name, schedules, unknown_schedule
 from simdist.parallel.pipeline.times import Times
 
 __all__ = ["Case", "Formula", "bpipe_kept", "formula", "has_formula"]
@@ -162,7 +162,7 @@ def _checked(name: str, **numbers: int) -> str:
     if not has_formula(name):
         if first_name(name) in schedules():
             raise UnknownNameError(f"no paper has formulas for {name}: make the schedule and simulate it")
-        raise unknown_name("schedule", name, _FORMULAS)
+        raise unknown_schedule(name, _FORMULAS)
     for what, number in numbers.items():
         if number < 1:
             raise ArgumentError(f"{first_name(name)} with {what}={number}; needs at least 1")

@@ -176,6 +176,8 @@ def test_numbers_that_no_schedule_has(wrong):
 def test_what_there_is_no_formula_for():
     with pytest.raises(UnknownNameError, match="'gpipe'"):
         formula("gpip", stages=4, micro_batches=8, times=Times())
+    with pytest.raises(UnknownNameError, match=r"see simdist\.parallel\.pipeline\.formulas\.bpipe_kept"):
+        formula("bpipe", stages=4, micro_batches=8)
     with pytest.raises(UnknownNameError, match="no paper has formulas for ZB-2p"):
         formula("ZB-2p", stages=4, micro_batches=8, times=Times())
     with pytest.raises(ArgumentError, match="differ from stage to stage"):

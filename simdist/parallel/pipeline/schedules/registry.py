@@ -1,20 +1,31 @@
 """Registry: every schedule by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, partial
 from inspect import signature
 from numbers import Integral
 from typing import Any, TypeVar
 
-from simdist.errors import ArgumentError, require_kind, require_known, wrong_return
+from simdist.errors import ArgumentError, UnknownNameError, require_kind, require_known, unknown_name, wrong_return
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.text import load
 from simdist.parallel.pipeline.validate import validate
 from simdist.registry import Registry
 from simdist.words import counted, meant
 
-__all__ = ["FILES", "OTHER_NAMES", "close", "first_name", "maker", "named", "options", "schedule", "schedules"]
+__all__ = [
+    "FILES",
+    "OTHER_NAMES",
+    "close",
+    "first_name",
+    "maker",
+    "named",
+    "options",
+    "schedule",
+    "schedules",
+    "unknown_schedule",
+]
 
 Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 
@@ -36,6 +47,9 @@ OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405
     "v-zb": "zb-v",
 }
 """Names of schedules in other papers, and those in simdist."""
+
+_FUNCTIONS = {"seq1f1b": "seq1f1b", "terapipe": "terapipe_s", "bpipe": "formulas.bpipe_kept"}
+"""What papers call schedules, and is a function here: it is of parts of texts, or a rule for another schedule."""
 
 _MAKERS = Registry[Callable[..., Schedule]]("schedule", OTHER_NAMES)
 _COUNTS = ("stages", "micro_batches", "chunks", "group")
@@ -99,7 +113,17 @@ def maker(name: str) -> Callable[..., Schedule]:
     require_kind("name of a schedule", name, str, "'1f1b'")
     if name.endswith(FILES):
         return partial(_loaded, name)
-    return _MAKERS.find(first_name(name))
+    if (first := first_name(name)) not in _MAKERS:
+        raise unknown_schedule(name, _MAKERS)
+    return _MAKERS.find(first)
+
+
+def unknown_schedule(name: str, known: Iterable[str]) -> UnknownNameError:
+    """The error that no schedule has this name; it lists those that are known."""
+    function = meant(name, _FUNCTIONS)
+    if function is not None:
+        return UnknownNameError(f"{name} is no schedule by name: see simdist.parallel.pipeline.{_FUNCTIONS[function]}")
+    return unknown_name("schedule", name, known)
 
 
 def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:

@@ -55,6 +55,7 @@ def test_the_same_every_time():
     ("name", "numbers", "error", "fault"),
     [
         ("zbh3", {}, UnknownNameError, "did you mean 'zb-h2'.*There are: 1f1b, breadth-first, chimera, dualpipe"),
+        ("TeraPipe", {}, UnknownNameError, "no schedule by name: see simdist.parallel.pipeline.terapipe_s"),
         ("gpipe", {"chunks": 2}, UnknownNameError, "unknown option of gpipe 'chunks'"),
         ("gpipe", {"stages": 0}, ArgumentError, "gpipe with stages=0; needs at least 1"),
         ("gpipe", {"micro_batches": -1}, ArgumentError, "micro_batches=-1"),
