@@ -7,12 +7,13 @@ ledger. An array counts until its last reference is gone.
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
+from simdist.arrays.ambient import ambient
 from simdist.arrays.kind import owner
 from simdist.errors import require_known
 
@@ -174,14 +175,9 @@ def hold(category: str, thing: Any, at: str = "") -> None:
         ledger.hold(category, thing, at)
 
 
-@contextmanager
-def recorded(ledger: Ledger) -> Iterator[None]:
+def recorded(ledger: Ledger) -> AbstractContextManager[object]:
     """Record in this ledger all that this thread or rank holds inside this block."""
-    token = _ledger.set(ledger)
-    try:
-        yield
-    finally:
-        _ledger.reset(token)
+    return ambient(_ledger, ledger)
 
 
 def inheriting(function: Callable[..., T]) -> Callable[..., T]:

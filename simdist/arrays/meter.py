@@ -5,9 +5,11 @@ as a virtual rank's clock or a training step's counter.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from simdist.arrays.ambient import ambient
 
 __all__ = ["Chargeable", "Meter", "charge", "clear", "current_meter", "in_one_pass", "metered", "unmetered"]
 
@@ -38,18 +40,15 @@ class Meter:
         self.bytes += bytes
 
 
-class _Both:
+class _Both(NamedTuple):
     """Charges two meters, one installed inside the other."""
 
-    __slots__ = ("_inner", "_outer")
-
-    def __init__(self, inner: Chargeable, outer: Chargeable) -> None:
-        self._inner = inner
-        self._outer = outer
+    inner: Chargeable
+    outer: Chargeable
 
     def charge(self, flops: int, bytes: int) -> None:
-        self._inner.charge(flops, bytes)
-        self._outer.charge(flops, bytes)
+        self.inner.charge(flops, bytes)
+        self.outer.charge(flops, bytes)
 
 
 _meter: ContextVar[Chargeable | None] = ContextVar("simdist_meter", default=None)
@@ -70,11 +69,8 @@ def in_one_pass(num_bytes: int) -> Iterator[None]:
     Intermediate results count as staying in the cache.
     """
     inside = Meter()
-    token = _meter.set(inside)
-    try:
+    with ambient(_meter, inside):
         yield
-    finally:
-        _meter.reset(token)
     charge(inside.flops, num_bytes)
 
 
@@ -84,22 +80,12 @@ def clear(x: Any) -> None:
     charge(0, x.nbytes)
 
 
-@contextmanager
-def metered(meter: Chargeable) -> Iterator[None]:
+def metered(meter: Chargeable) -> AbstractContextManager[object]:
     """Charge `meter` inside this block; if it is a Meter, the one around the block is charged as well."""
     outer = _meter.get()
-    token = _meter.set(meter if outer is None or not isinstance(meter, Meter) else _Both(meter, outer))
-    try:
-        yield
-    finally:
-        _meter.reset(token)
+    return ambient(_meter, meter if outer is None or not isinstance(meter, Meter) else _Both(meter, outer))
 
 
-@contextmanager
-def unmetered() -> Iterator[None]:
+def unmetered() -> AbstractContextManager[object]:
     """Charge nothing inside this block."""
-    token = _meter.set(None)
-    try:
-        yield
-    finally:
-        _meter.reset(token)
+    return ambient(_meter, None)

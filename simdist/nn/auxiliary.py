@@ -12,22 +12,20 @@ Like the meter, they are ambient, separate for each rank and stream, so that no 
 Losses that are not collected are dropped, and without a scale they have no derivative.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from dataclasses import dataclass
+
+from simdist.arrays.ambient import ambient
 
 __all__ = ["Losses", "add", "collected", "scale", "scaled"]
 
 
+@dataclass
 class Losses:
-    """The sum of the auxiliary losses of one forward pass.
+    """The sum of the auxiliary losses of one forward pass: in nats, over all tokens, like the loss itself."""
 
-    Attributes:
-        total: in nats, summed over the tokens, as is the loss itself.
-    """
-
-    def __init__(self) -> None:
-        self.total = 0.0
+    total: float = 0.0
 
 
 _losses: ContextVar[Losses | None] = ContextVar("simdist_losses", default=None)
@@ -41,15 +39,9 @@ def add(value: float) -> None:
         losses.total += value
 
 
-@contextmanager
-def collected() -> Iterator[Losses]:
+def collected() -> AbstractContextManager[Losses]:
     """Collect the losses that are added inside this block."""
-    losses = Losses()
-    token = _losses.set(losses)
-    try:
-        yield losses
-    finally:
-        _losses.reset(token)
+    return ambient(_losses, Losses())
 
 
 def scale() -> float:
@@ -57,11 +49,6 @@ def scale() -> float:
     return _scale.get()
 
 
-@contextmanager
-def scaled(scale: float) -> Iterator[None]:
+def scaled(scale: float) -> AbstractContextManager[float]:
     """Multiply auxiliary losses by `scale` in the backward passes inside this block."""
-    token = _scale.set(scale)
-    try:
-        yield
-    finally:
-        _scale.reset(token)
+    return ambient(_scale, scale)
