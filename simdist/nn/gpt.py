@@ -50,8 +50,8 @@ def gpt(shape: Shape, parts: Parts | None = None) -> Model:
     blocks = [kind for kind, count in shape.kinds() for _ in range(count)]
     layers += [_block(f"block{i}", kind, parts) for i, kind in enumerate(blocks)]
     norm = _norm(parts, shape)("norm", h)
-    tied = shape.tied
-    logits = parts.tied_logits(embedding.parameters[0]) if tied else parts.logits("logits", h, vocabulary, _STD)
+    table = embedding.parameters[0]
+    logits = parts.tied_logits(table) if shape.tied else parts.logits("logits", h, vocabulary, _STD)
     layers.append(Sequence([norm, logits]))
     return Model(Sequence(layers), _next_tokens, shape.context, parts.loss(), lambda x: parts.padded(x, shape))
 

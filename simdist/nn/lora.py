@@ -34,7 +34,7 @@ def lora_parameters(shape: Shape, rank: int, maps: tuple[str, ...] = ("query", "
         raise ArgumentError(f"kv_latent_width is {shape.kv_latent_width}; needs None: latent attention has other maps")
     for name in maps:
         require_known("map", name, _MAPS)
-    return rank * sum(count * sizes[name] for kind, count in shape.kinds() for sizes in [_sizes(kind)] for name in maps)
+    return rank * sum(count * _sizes(kind)[name] for kind, count in shape.kinds() for name in maps)
 
 
 def _sizes(shape: Shape) -> dict[str, int]:

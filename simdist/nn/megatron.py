@@ -50,7 +50,7 @@ def megatron_flops(
     Source: full, Narayanan et al. 2021, arXiv 2104.04473, equation 3; the others, Korthikanti et al. 2022, arXiv
     2205.05198, appendix A.
     """
-    _check_recompute(recompute)
+    require_known("recomputation", recompute, RECOMPUTATIONS)
     h, tokens = width, sequences * context
     maps = 24 * tokens * layers * h**2  # of one forward
     attention, logits = 4 * tokens * layers * context * h, 2 * tokens * h * vocabulary
@@ -75,7 +75,7 @@ def megatron_tensor_elements(
     Ruwase, He 2020, arXiv 1910.02054, section 8.
     """
     require_least("tensor_parallel", tensor_parallel, 1)
-    _check_recompute(recompute)
+    require_known("recomputation", recompute, RECOMPUTATIONS)
     all_reduces = 6 if recompute == "full" else 4
     return 2 * all_reduces * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
 
@@ -155,7 +155,7 @@ def megatron_activation_bytes(
     s, b, h, t, p = context, sequences, width, tensor_parallel, pipeline_parallel
     for name, number in (("tensor_parallel", t), ("pipeline_parallel", p), ("layers", layers), ("chunks", chunks)):
         require_least(name, number, 1)
-    _check_recompute(recompute)
+    require_known("recomputation", recompute, RECOMPUTATIONS)
     kept = layers * (1 + (p - 1) / (p * chunks) if chunks > 1 else 1)
     if recompute == "full":
         return 2 * s * b * h * kept
@@ -224,8 +224,3 @@ def megatron_checkpoints(layers: float, input_bytes: float, layer_bytes: float) 
     """
     require_more("input_bytes", input_bytes, 0)
     return sqrt(layers * layer_bytes / input_bytes)
-
-
-def _check_recompute(recompute: str) -> None:
-    """Raise UnknownNameError if there is no such recomputation."""
-    require_known("recomputation", recompute, RECOMPUTATIONS)

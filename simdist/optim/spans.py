@@ -26,12 +26,7 @@ class Spans:
     def __init__(self, spans: Iterable[slice]) -> None:
         given = list(spans)
         for span in given:
-            if (
-                span.start is None
-                or span.stop is None
-                or span.step not in (None, 1)
-                or not 0 <= span.start <= span.stop
-            ):
+            if None in (span.start, span.stop) or span.step not in (None, 1) or not 0 <= span.start <= span.stop:
                 raise ArgumentError(f"{span} is no stretch of a vector; needs 0 <= start <= stop and no step")
         self._spans = sorted(given, key=lambda span: (span.start, span.stop))
         for before, after in pairwise(self._spans):

@@ -19,7 +19,6 @@ FlashAttention-2, arXiv 2307.08691, section 3.1 (lse alone kept).
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,24 +33,6 @@ __all__ = ["flash_attention", "flash_attention_backward", "num_flash_pairs"]
 
 _KEYS = 8 * TILE  # in a block at least
 _BLOCKS = 16  # at most
-
-
-class _BlockPair(NamedTuple):
-    """Queries that attend to a block of keys; causal if both are of the same tokens."""
-
-    queries: slice
-    keys: slice
-
-    @property
-    def causal(self) -> bool:
-        return self.queries == self.keys
-
-    def kept(self, keep: Keep | None) -> Keep | None:
-        """The part for this pair of the masks of the whole text's probabilities."""
-        if keep is None:
-            return None
-        query, key = self.queries.start, self.keys.start
-        return lambda samples, keys, queries: keep(samples, _after(keys, key), _after(queries, query))
 
 
 def num_flash_pairs(tokens: int) -> int:
@@ -81,10 +62,9 @@ def flash_attention(
     q, k, v = split_shared(qkv, heads, groups or heads, value_width)
     state = initial_state(q, v.shape[-1])
     with in_one_pass(qkv.nbytes + state.y.size * qkv.itemsize + state.top.nbytes):
-        for pair in _block_pairs(qkv.shape[1]):
-            queries, keys = pair
+        for queries, keys in _block_pairs(qkv.shape[1]):
             block = q[:, :, queries], k[:, :, keys], v[:, :, keys]
-            attend(*block, state.of(queries), pair.causal, pair.kept(keep), share)
+            attend(*block, state.of(queries), queries == keys, _of_block(keep, queries, keys), share)
         return finish(state, qkv)
 
 
@@ -104,23 +84,29 @@ def flash_attention_backward(
     dq, dk, dv = (np.zeros_like(x, dtype=lse.dtype) for x in (q, k, v))
     with in_one_pass(2 * qkv.nbytes + 2 * y.nbytes + lse.nbytes):
         sums = sums_of(y, dy, heads)
-        for pair in _block_pairs(qkv.shape[1]):
-            queries, keys = pair
+        for queries, keys in _block_pairs(qkv.shape[1]):
             of_queries = tuple(x[:, :, queries] for x in (q, dq, dys, sums, lse))
             of_keys = tuple(x[:, :, keys] for x in (k, dk, v, dv))
-            attend_backward(of_queries, of_keys, pair.causal, pair.kept(keep), share)
+            attend_backward(of_queries, of_keys, queries == keys, _of_block(keep, queries, keys), share)
         join(dqkv, dq, dk, dv)
     return dqkv
 
 
-def _block_pairs(t: int) -> Iterator[_BlockPair]:
-    """Each block of keys with the queries of the same tokens, and with all later ones."""
+def _block_pairs(t: int) -> Iterator[tuple[slice, slice]]:
+    """Queries and a block of keys that they see: first those of the same tokens (causal), then all later ones."""
     size = max(_KEYS, -(-t // (_BLOCKS * TILE)) * TILE)
     for start in range(0, t, size):
         own = slice(start, min(start + size, t))
-        yield _BlockPair(own, own)
+        yield own, own
         if own.stop < t:
-            yield _BlockPair(slice(own.stop, t), own)
+            yield slice(own.stop, t), own
+
+
+def _of_block(keep: Keep | None, queries: slice, keys: slice) -> Keep | None:
+    """The masks of these probabilities, from those of the whole text."""
+    if keep is None:
+        return None
+    return lambda samples, k, q: keep(samples, _after(k, keys.start), _after(q, queries.start))
 
 
 def _after(run: slice, start: int) -> slice:

@@ -53,19 +53,8 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
 @fused("norm")
 def layer_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
     """Returns dx = r (g - mean(g) - z mean(g z)) with g = dy · gain, each row by itself; z, r from `layer_norm`."""
-    z_rows, dy_rows, width = as_rows(z), as_rows(dy), z.shape[-1]
-    dx, gain, average = np.empty_like(z_rows), widened(gain), _average(z)
-    for part in _blocks(dx):
-        zs, g = widened(z_rows[part]), room(dx[part])
-        np.multiply(dy_rows[part], gain, out=g)
-        mean, along = np.vecdot(g, average), np.vecdot(g, zs)
-        along *= 1 / width
-        g -= mean[:, None]
-        g -= zs * along[:, None]
-        g *= r[part]
-        settle(dx[part], g)
     charge(8 * z.size, 3 * z.nbytes)
-    return dx.reshape(z.shape)
+    return _backward_input(z, r, gain, dy, _average(z))
 
 
 @fused("norm")
@@ -112,18 +101,8 @@ def rms_norm(x: Array, gain: Array) -> tuple[Array, Array, Array]:
 @fused("norm")
 def rms_norm_backward_input(z: Array, r: Array, gain: Array, dy: Array) -> Array:
     """Returns dx = r (g - z mean(g z)) with g = dy · gain, each row by itself; z, r from `rms_norm`."""
-    z_rows, dy_rows, dx = as_rows(z), as_rows(dy), np.empty_like(as_rows(z))
-    gain = widened(gain)
-    for part in _blocks(dx):
-        zs, g = widened(z_rows[part]), room(dx[part])
-        np.multiply(dy_rows[part], gain, out=g)
-        along = np.vecdot(g, zs)
-        along *= 1 / z.shape[-1]
-        g -= zs * along[:, None]
-        g *= r[part]
-        settle(dx[part], g)
     charge(6 * z.size, 3 * z.nbytes)
-    return dx.reshape(z.shape)
+    return _backward_input(z, r, gain, dy)
 
 
 @fused("norm")
@@ -134,6 +113,23 @@ def rms_norm_backward_weight(z: Array, dy: Array, dgain: Array) -> None:
         gains += column_sums(widened(dy_rows[part]) * z_rows[part])
     settle(dgain, gains)
     charge(2 * z.size, 2 * z.nbytes)
+
+
+def _backward_input(z: Array, r: Array, gain: Array, dy: Array, average: Array | None = None) -> Array:
+    """dx of either norm: without `average`, see `_average`, the means of g are not subtracted."""
+    z_rows, dy_rows, dx = as_rows(z), as_rows(dy), np.empty_like(as_rows(z))
+    gain = widened(gain)
+    for part in _blocks(dx):
+        zs, g = widened(z_rows[part]), room(dx[part])
+        np.multiply(dy_rows[part], gain, out=g)
+        along = np.vecdot(g, zs)
+        along *= 1 / z.shape[-1]
+        if average is not None:
+            g -= np.vecdot(g, average)[:, None]
+        g -= zs * along[:, None]
+        g *= r[part]
+        settle(dx[part], g)
+    return dx.reshape(z.shape)
 
 
 def _blocks(rows: Array) -> list[slice]:

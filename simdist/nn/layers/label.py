@@ -1,5 +1,7 @@
 """Label: the name of a layer in reports of memory and time."""
 
+from itertools import takewhile
+
 from simdist.nn.layers.layer import Layer
 
 __all__ = ["label"]
@@ -10,10 +12,6 @@ def label(layer: Layer, before: str = "") -> str:
     own = getattr(layer, "name", "")
     if own:
         return str(own)
-    common: list[str] | None = None
-    for parameter in layer.parameters:
-        words = parameter.name.split(".")[:-1]
-        if common is None:
-            common = words
-        common = [a for i, a in enumerate(common) if words[: i + 1] == common[: i + 1]]
-    return ".".join(common or ()) or f"{before} {type(layer).__name__.lower()}".strip()
+    names = [parameter.name.split(".")[:-1] for parameter in layer.parameters]
+    common = takewhile(lambda words: len(set(words)) == 1, zip(*names, strict=False))
+    return ".".join(words[0] for words in common) or f"{before} {type(layer).__name__.lower()}".strip()

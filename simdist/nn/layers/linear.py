@@ -33,9 +33,9 @@ class Linear(Layer):
     ) -> None:
         if std is None:
             require_whole("in_features", in_features, 1)
-        spread = 1 / math.sqrt(in_features) if std is None else std
+            std = 1 / math.sqrt(in_features)
         out = axes(out_features, bias)
-        self.w = Parameter(f"{name}.w", (in_features, *out), std=spread)
+        self.w = Parameter(f"{name}.w", (in_features, *out), std=std)
         self.b = Parameter(f"{name}.b", out[:1]) if bias else None
         self.parameters = (self.w,) if self.b is None else (self.w, self.b)
 

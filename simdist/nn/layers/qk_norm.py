@@ -1,7 +1,5 @@
 """QKNorm: queries and keys normalized head by head, before they are rotated and compared."""
 
-from typing import NamedTuple
-
 from simdist.arrays import Array, charge
 from simdist.arrays.qkv import split_groups
 from simdist.nn import functional as f
@@ -12,13 +10,7 @@ from simdist.nn.parameters import Parameter
 __all__ = ["QKNorm"]
 
 
-class _Normalized(NamedTuple):
-    """The rows of `rms_norm`, and their factors: of queries (n, t, g, h/g, d), of keys (n, t, g, d)."""
-
-    queries: Array
-    query_factors: Array
-    keys: Array
-    key_factors: Array
+_Context = list[tuple[Array, Array]]
 
 
 class QKNorm(Layer):
@@ -45,34 +37,33 @@ class QKNorm(Layer):
         self.key_gain = Parameter(f"{name}.key_gain", (width,), mean=1.0)
         self.parameters = (self.query_gain, self.key_gain)
 
-    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Normalized]:
-        """On (n, t, (h + 2 g) * d) queries, keys and values, group by group."""
-        y = _copied(x)
-        queries, keys = self._parts(y)
-        normal_q, z_q, r_q = f.rms_norm(_copied(queries), self.query_gain.data)
-        normal_k, z_k, r_k = f.rms_norm(_copied(keys), self.key_gain.data)
-        queries[...], keys[...] = normal_q, normal_k
-        return y, _Normalized(z_q, r_q, z_k, r_k)
+    def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
+        """On (n, t, (h + 2 g) * d) queries, keys and values, group by group.
 
-    def backward_input(self, context: _Normalized, dy: Array) -> tuple[Array, Array]:
+        The context is the scaled rows and their factors, of the queries and of the keys.
+        """
+        y, context = _copied(x), []
+        for part, gain in self._parts(y):
+            part[...], z, r = f.rms_norm(_copied(part), gain.data)
+            context.append((z, r))
+        return y, context
+
+    def backward_input(self, context: _Context, dy: Array) -> tuple[Array, Array]:
         """dy itself is pending."""
         dx = _copied(dy)
-        queries, keys = self._parts(dx)
-        z_q, r_q, z_k, r_k = context
-        queries[...] = f.rms_norm_backward_input(z_q, r_q, self.query_gain.data, _copied(queries))
-        keys[...] = f.rms_norm_backward_input(z_k, r_k, self.key_gain.data, _copied(keys))
+        for (part, gain), (z, r) in zip(self._parts(dx), context, strict=True):
+            part[...] = f.rms_norm_backward_input(z, r, gain.data, _copied(part))
         return dx, dy
 
-    def backward_weight(self, context: _Normalized, pending: Array) -> None:
+    def backward_weight(self, context: _Context, pending: Array) -> None:
         """Add the column sums, over all heads."""
-        queries, keys = self._parts(pending)
-        f.rms_norm_backward_weight(context.queries, _copied(queries), self.query_gain.gradient)
-        f.rms_norm_backward_weight(context.keys, _copied(keys), self.key_gain.gradient)
+        for (part, gain), (z, _) in zip(self._parts(pending), context, strict=True):
+            f.rms_norm_backward_weight(z, _copied(part), gain.gradient)
 
-    def _parts(self, x: Array) -> tuple[Array, Array]:
-        """Views of x: queries (n, t, g, h/g, d) and keys (n, t, g, d)."""
+    def _parts(self, x: Array) -> list[tuple[Array, Parameter]]:
+        """Views of x, each with its gain: queries (n, t, g, h/g, d) and keys (n, t, g, d)."""
         queries, keys, _ = split_groups(x, self.heads, self.groups)
-        return queries.transpose(0, 3, 1, 2, 4), keys.transpose(0, 2, 1, 3)
+        return [(queries.transpose(0, 3, 1, 2, 4), self.query_gain), (keys.transpose(0, 2, 1, 3), self.key_gain)]
 
 
 def _copied(x: Array) -> Array:
