@@ -14,10 +14,10 @@ __all__ = ["split_groups", "widths"]
 
 
 def widths(columns: int, heads: int, groups: int, value_width: int | None = None) -> tuple[int, int]:
-    """e and w, if qkv has so many columns, h e + g (e + w); w is e if no `value_width` is given.
+    """e and w of a qkv with this many columns, h e + g (e + w); w is e if no `value_width` is given.
 
     Raises:
-        ArrayError: it cannot have so many, or the groups are no divisor of the heads.
+        ArrayError: it cannot have this many, or the groups are no divisor of the heads.
     """
     even = columns // (heads + 2 * groups)
     w = even if value_width is None else value_width

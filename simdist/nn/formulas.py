@@ -64,7 +64,7 @@ def num_parameters(shape: Shape, embeddings: bool = True) -> int:
     Models with GPT-2's blocks but rotary positions or ALiBi, such as GPT-NeoX, have no table of places: sh fewer.
 
     By default q and k are h, and f is 4h. With experts a block has hidden and thought E times, and a router hE; with
-    shared experts hidden and thought once more, so many times as wide. Dense blocks have one MLP of their own f.
+    shared experts hidden and thought once more, as many times as wide. Dense blocks have one MLP of their own f.
 
     Args:
         embeddings: whether tokens, places and logits count: of Qwen2.5 72B 72.7 billion, without them 70.2.

@@ -66,20 +66,17 @@ def _gpt2(of: _Settings) -> Shape:
 
 
 def _llama(of: _Settings, **more: Any) -> Shape:
-    """What all those with Llama's blocks have in common."""
-    for name, value in (("hidden_act", "silu"), ("mlp_bias", False)):
-        of.only(name, value)
+    """What all models of Llama's blocks have in common."""
+    of.only("hidden_act", "silu")
+    of.only("mlp_bias", False)
+    if "qkv_bias" not in more:
+        of.only("attention_bias", False)
     names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "vocab_size")
     common: dict[str, Any] = {"block": "llama", "tied": of.tied(default=False), "rope_base": of.rope_base()}
     common |= {"ffn_width": None if "ffn_width" in more else of.number("intermediate_size")}
     if "kv_latent_width" not in more:
         common |= {"kv_heads": of.number("num_key_value_heads", None), "head_width": of.number("head_dim", None)}
     return Shape(*(of.number(name) for name in names), **common | more)
-
-
-def _plain(of: _Settings) -> Shape:
-    of.only("attention_bias", False)
-    return _llama(of)
 
 
 def _mixtral(of: _Settings) -> Shape:
@@ -91,7 +88,6 @@ def _qwen2(of: _Settings) -> Shape:
 
 
 def _qwen3(of: _Settings) -> Shape:
-    of.only("attention_bias", False)
     return _llama(of, qk_norm=True)
 
 
@@ -99,7 +95,7 @@ def _experts(of: _Settings, every: str, dense: str, **names: str) -> dict[str, A
     """The experts of a mixture, by their settings' names.
 
     Args:
-        every: the setting of how many-th blocks have experts; optional.
+        every: the setting of n, where every n-th block has experts; 1 if it is missing.
         dense: that of the size inside the other blocks' MLP.
     """
     sizes = {name: of.number(theirs) for name, theirs in names.items()}
@@ -114,7 +110,6 @@ def _qwen_experts(of: _Settings) -> dict[str, Any]:
 
 
 def _llama4(of: _Settings) -> Shape:
-    of.only("attention_bias", False)
     names = {"experts": "num_local_experts", "top_k": "num_experts_per_tok", "ffn_width": "intermediate_size"}
     mixture = _experts(of, "interleave_moe_layer_step", "intermediate_size_mlp", **names)
     shape = _llama(of, shared_experts=1, **mixture)
@@ -134,12 +129,10 @@ def _qwen2_moe(of: _Settings) -> Shape:
 
 
 def _qwen3_moe(of: _Settings) -> Shape:
-    of.only("attention_bias", False)
     return _llama(of, qk_norm=True, **_qwen_experts(of))
 
 
 def _deepseek(of: _Settings) -> Shape:
-    of.only("attention_bias", False)
     of.only("moe_layer_freq", 1)
     width = of.number("v_head_dim")
     of.only("qk_nope_head_dim", width)
@@ -161,7 +154,7 @@ def _deepseek(of: _Settings) -> Shape:
 
 _KINDS: dict[str, Callable[[_Settings], Shape]] = {
     "gpt2": _gpt2,
-    "llama": _plain,
+    "llama": _llama,
     "mistral": _llama,
     "mixtral": _mixtral,
     "qwen2": _qwen2,

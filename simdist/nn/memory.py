@@ -76,7 +76,11 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
 
 
 def _latent(shape: Shape, column: int, factors: int, cut: Cut) -> list[Kept]:
-    """What latent attention keeps of its latent vectors; a number for every token takes so many bytes."""
+    """What latent attention keeps of its latent vectors.
+
+    Args:
+        column, factors: the bytes of a number for each token, as it is stored and in the working dtype.
+    """
     why, found = "the paper's models do not have this", []
     for layer, width in ((".q", shape.query_latent_width), (".kv", shape.kv_latent_width)):
         if width is not None:
@@ -90,7 +94,7 @@ def _latent(shape: Shape, column: int, factors: int, cut: Cut) -> list[Kept]:
 
 
 def _qk_norm(shape: Shape, queries: int, rows: int, wide: int, cut: Cut) -> list[Kept]:
-    """What normalizing queries, which take so many bytes, and keys keeps."""
+    """What `QKNorm` keeps; `queries` are the bytes of all queries."""
     normalized, why = queries * (shape.heads + shape.num_kv_heads) // shape.heads, "the paper's models do not do this"
     factors = wide * rows * (shape.heads + shape.num_kv_heads) // cut.inside
     return [
@@ -113,7 +117,7 @@ def _shared(shape: Shape, part: int) -> list[Kept]:
 
 
 def _inside(shape: Shape, name: str, inside: int, paper: int, why: str) -> list[Kept]:
-    """What is kept of the features inside an MLP, which take so many bytes here and in the paper."""
+    """What is kept of the features inside an MLP, which take `inside` bytes here and `paper` in the paper."""
     gate, slopes = ("swiglu", 2 * inside) if shape.is_llama else ("gelu", inside)
     return [
         Kept(f"{name}.hidden {gate}", "slope; the paper: its input", slopes, paper, "" if slopes == paper else why),

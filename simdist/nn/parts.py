@@ -104,7 +104,7 @@ class Parts:
         return Sequence([Fork([queries, keys_values, rotary_key]), self.latent_heads(shape)])
 
     def _from_latent(self, name: str, features: int, up: Layer, shape: Shape, std: float) -> Layer:
-        """From the stream by way of a latent vector of so many features."""
+        """From the stream by way of a latent vector of this many features, which `up` takes."""
         down = self.latent(f"{name}.down", shape.width, features, std)
         return Sequence([down, self.rms_norm(f"{name}.norm", features), up])
 
@@ -148,7 +148,7 @@ class Parts:
         return Sum([experts, self.mlp(f"{name}.shared", shape, shape.shared_features, std, residual_std)])
 
     def mlp(self, name: str, shape: Shape, inside: int, std: float, residual_std: float) -> Layer:
-        """An MLP with so many features inside."""
+        """An MLP with this many features inside."""
         h, gated = shape.width, shape.is_llama
         return Sequence(
             [

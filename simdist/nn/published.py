@@ -23,7 +23,8 @@ _QWEN3_MOE = {**_QWEN3, "kv_heads": 4, "experts": 128, "top_k": 8}
 
 _DEEPSEEK_MOE = {**_LLAMA, "experts": 64, "top_k": 6, "shared_experts": 2, "dense_layers": 1, "dense_ffn_width": 10_944}
 _DEEPSEEK = {**_LLAMA, "head_width": 128, "rope_width": 64, "kv_latent_width": 512}
-_DEEPSEEK_V2 = {**_DEEPSEEK, "top_k": 6, "shared_experts": 2, "dense_layers": 1}
+_DEEPSEEK_V2_LITE = {**_DEEPSEEK, "top_k": 6, "shared_experts": 2, "dense_layers": 1}
+_DEEPSEEK_V2 = {**_DEEPSEEK_V2_LITE, "query_latent_width": 1536, "dense_ffn_width": 12_288}
 _DEEPSEEK_V3 = {**_DEEPSEEK, "query_latent_width": 1536, "top_k": 8, "shared_experts": 1, "dense_ffn_width": 18_432}
 _KIMI_K2 = {**_DEEPSEEK_V3, "rope_base": 50_000.0}
 
@@ -114,20 +115,9 @@ _PUBLISHED = {
     "deepseek-67b": Shape(95, 8192, 64, 4096, 102_400, kv_heads=8, ffn_width=22_016, **_LLAMA),
     "deepseek-moe-16b": Shape(28, 2048, 16, 4096, 102_400, ffn_width=1408, **_DEEPSEEK_MOE),
     "deepseek-v2-lite": Shape(
-        27, 2048, 16, 4096, 102_400, experts=64, ffn_width=1408, dense_ffn_width=10_944, **_DEEPSEEK_V2
+        27, 2048, 16, 4096, 102_400, experts=64, ffn_width=1408, dense_ffn_width=10_944, **_DEEPSEEK_V2_LITE
     ),
-    "deepseek-v2": Shape(
-        60,
-        5120,
-        128,
-        4096,
-        102_400,
-        experts=160,
-        ffn_width=1536,
-        dense_ffn_width=12_288,
-        query_latent_width=1536,
-        **_DEEPSEEK_V2,
-    ),
+    "deepseek-v2": Shape(60, 5120, 128, 4096, 102_400, experts=160, ffn_width=1536, **_DEEPSEEK_V2),
     "deepseek-v3": Shape(61, 7168, 128, 4096, 129_280, experts=256, ffn_width=2048, dense_layers=3, **_DEEPSEEK_V3),
     "kimi-k2": Shape(61, 7168, 64, 4096, 163_840, experts=384, ffn_width=2048, dense_layers=1, **_KIMI_K2),
 }

@@ -55,8 +55,8 @@ class Shape:
         top_k: the number of experts per token.
         shared_experts: the number of further experts that all tokens go to, as one MLP of their size together.
         dense_layers: how many blocks come first that have one MLP for all tokens instead of experts.
-        expert_every: of the blocks after these, one in so many has experts, the others one MLP: 2 for the every other
-            block of GShard, Switch and DeepSpeed-MoE.
+        expert_every: n, if of the blocks after these every n-th has experts, and the others one MLP for all tokens: 2
+            in GShard, Switch and DeepSpeed-MoE.
         dense_ffn_width: the size inside that MLP; if None, that of an expert.
         capacity_factor: the experts' slots, as a multiple of what even loads need.
         alpha: the weight of the auxiliary load-balancing loss.
@@ -136,15 +136,14 @@ class Shape:
         """Raise ArgumentError unless the experts, and the blocks without them, are possible."""
         if self.experts < 0 or (self.experts and not 1 <= self.top_k <= self.experts):
             raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 <= top_k <= experts")
-        if self.shared_experts < 0 or (self.shared_experts and not self.experts):
-            have = f"shared_experts is {self.shared_experts} and experts is {self.experts}"
-            raise ArgumentError(f"{have}; needs at least 0, and 0 without experts")
+        for name, least in (("shared_experts", 0), ("expert_every", 1)):
+            value = getattr(self, name)
+            if value < least or (value > least and not self.experts):
+                have = f"{name} is {value} and experts is {self.experts}"
+                raise ArgumentError(f"{have}; needs at least {least}, and {least} without experts")
         if not 0 <= self.dense_layers <= (self.layers if self.experts else 0):
             have = f"dense_layers is {self.dense_layers}, layers {self.layers} and experts {self.experts}"
             raise ArgumentError(f"{have}; needs from 0 to the layers, and 0 without experts")
-        if self.expert_every < 1 or (self.expert_every > 1 and not self.experts):
-            have = f"expert_every is {self.expert_every} and experts is {self.experts}"
-            raise ArgumentError(f"{have}; needs at least 1, and 1 without experts")
         any_dense = self.dense_layers or self.expert_every > 1
         if self.dense_ffn_width is not None and (self.dense_ffn_width < 1 or not any_dense):
             have = f"dense_ffn_width is {self.dense_ffn_width}, dense_layers {self.dense_layers}"
@@ -160,14 +159,12 @@ class Shape:
                     raise ArgumentError(f"{name} is {getattr(self, name)}, and there is no kv_latent_width; needs both")
             return
         others = {"kv_heads": self.num_kv_heads != self.heads, "qkv_bias": self.qkv_bias, "qk_norm": self.qk_norm}
-        for name in (name for name, wrong in others.items() if wrong):
-            raise ArgumentError(
-                f"{name} is {getattr(self, name)} and kv_latent_width is {self.kv_latent_width}; takes one of them"
-            )
+        latent = f"kv_latent_width is {self.kv_latent_width}"
+        for name, wrong in others.items():
+            if wrong:
+                raise ArgumentError(f"{name} is {getattr(self, name)} and {latent}; takes one of them")
         if not self.is_llama:
-            raise ArgumentError(
-                f"block is {self.block} and kv_latent_width is {self.kv_latent_width}; needs blocks of llama"
-            )
+            raise ArgumentError(f"block is {self.block} and {latent}; needs blocks of llama")
 
     def __repr__(self) -> str:
         told = ((f.name, getattr(self, f.name), f.default) for f in fields(self))

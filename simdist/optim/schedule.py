@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simdist.errors import ArgumentError, require_known, require_least
+from simdist.errors import ArgumentError, require_known, require_least, require_more
 
 __all__ = ["Schedule"]
 
@@ -57,11 +57,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         require_known("shape of a schedule", self.shape, _SHAPES)
-        if not self.peak > 0 or not self.steps >= 1 or not self.warmup_steps >= 0:
-            raise ArgumentError(
-                f"peak is {self.peak}, steps {self.steps}, warmup_steps {self.warmup_steps}; "
-                "needs peak > 0, steps >= 1, warmup_steps >= 0"
-            )
+        require_more("peak", self.peak, 0)
+        require_least("steps", self.steps, 1)
+        require_least("warmup_steps", self.warmup_steps, 0)
         if not 0 <= self.start <= self.peak or not 0 <= self.floor <= 1:
             raise ArgumentError(
                 f"start is {self.start} and floor {self.floor}; needs 0 <= start <= peak = {self.peak}, 0 <= floor <= 1"

@@ -151,6 +151,7 @@ def test_blocks_with_experts_may_be_listed_if_each_so_many_th_is():
         ({"num_hidden_layers": True}, ArgumentError, "num_hidden_layers .* is True; needs a whole number"),
         ({"hidden_act": "relu"}, ArgumentError, "hidden_act of the model's config is 'relu'; a Shape has only 'silu'"),
         ({"attention_bias": True}, ArgumentError, "attention_bias .* is True; a Shape has only False"),
+        ({"model_type": "mistral", "attention_bias": True}, ArgumentError, "attention_bias .* is True; a Shape has"),
         ({"rope_theta": "large"}, ArgumentError, "rope_theta of the model's config is 'large'; needs a number"),
         ({"rope_theta": 10**400}, ArgumentError, "needs a number between 1 and 1e30"),
         ({"tie_word_embeddings": "false"}, ArgumentError, "tie_word_embeddings .* is 'false'; needs true or false"),

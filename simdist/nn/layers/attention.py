@@ -1,6 +1,6 @@
 """Attention: the computation between the query-key-value projection and the output projection."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array
@@ -19,6 +19,7 @@ class _Context(NamedTuple):
     keep: Any  # dropout's mask
 
 
+@dataclass(eq=False)
 class Attention(Weightless):
     """Causal self-attention of some heads on queries, keys and values: (n, t, (heads + 2 groups) * d) if all have d
     features, and for values of w features (n, t, heads * e + groups * (e + w)), to (n, t, heads * w).
@@ -36,25 +37,17 @@ class Attention(Weightless):
         value_width: w, the features of a value; if not given, those of a query and of a key.
     """
 
-    def __init__(
-        self,
-        name: str,
-        heads: int,
-        dropout: float = 0.0,
-        first_head: int = 0,
-        groups: int | None = None,
-        flash: bool = False,
-        *,
-        value_width: int | None = None,
-    ) -> None:
-        require_share("dropout", dropout)
-        self.name = name
-        self.heads = heads
-        self.dropout = dropout
-        self.first_head = first_head
-        self.groups = groups
-        self.flash = flash
-        self.value_width = value_width
+    name: str
+    heads: int
+    dropout: float = 0.0
+    first_head: int = 0
+    groups: int | None = None
+    flash: bool = False
+    _: KW_ONLY
+    value_width: int | None = None
+
+    def __post_init__(self) -> None:
+        require_share("dropout", self.dropout)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context is the input, the output, and what backward needs of the probabilities and masks."""

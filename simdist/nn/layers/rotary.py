@@ -1,6 +1,7 @@
 """Rotary: queries and keys rotated by the positions of their tokens."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from simdist.nn.noise import Noise
 __all__ = ["Rotary"]
 
 
+@dataclass(eq=False)
 class Rotary(Weightless):
     """On queries, keys and values as `Attention` takes them, before it: see `simdist.nn.functional.rotary`.
 
@@ -23,21 +25,12 @@ class Rotary(Weightless):
         value_width, rotary_features: as for `simdist.nn.functional.rotary`.
     """
 
-    def __init__(
-        self,
-        heads: int,
-        tokens: Callable[[int], Array] = np.arange,
-        groups: int | None = None,
-        base: float = f.ROPE_BASE,
-        value_width: int | None = None,
-        rotary_features: int | None = None,
-    ) -> None:
-        self.heads = heads
-        self.groups = groups
-        self.tokens = tokens
-        self.base = base
-        self.value_width = value_width
-        self.rotary_features = rotary_features
+    heads: int
+    tokens: Callable[[int], Array] = np.arange
+    groups: int | None = None
+    base: float = f.ROPE_BASE
+    value_width: int | None = None
+    rotary_features: int | None = None
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
         """There is no context."""
