@@ -53,7 +53,7 @@ def fused(family: str, argument: int = 0) -> Callable[[Callable[P, R]], Callable
 
 
 def copied(y: Any, x: Any) -> None:
-    """Set y to x, rounded to the dtype of y: if x is in another memory, before it is moved, so that less is moved."""
+    """Set y to x, rounded to y's dtype; from another memory it is moved afterwards, as fewer bytes."""
     if kind_of(x) != kind_of(y) and x.dtype != y.dtype:
         x = x.astype(y.dtype)
     x = moved(x, y)

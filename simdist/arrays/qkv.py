@@ -34,7 +34,7 @@ def split_groups(qkv: Any, heads: int, groups: int, value_width: int | None = No
     """Views into qkv: queries (n, g, h/g, t, e), keys (n, g, t, e), values (n, g, t, w); w is e if not given.
 
     Raises:
-        ArrayError: as of `widths`.
+        ArrayError: as for `widths`.
     """
     n, t, columns = qkv.shape
     e, w = widths(columns, heads, groups, value_width)

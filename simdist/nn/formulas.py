@@ -104,13 +104,13 @@ def _attention_weights(shape: Shape) -> int:
 
 @as_declared
 def num_active_parameters(shape: Shape, embeddings: bool = True) -> int:
-    """The number of parameters used by each token: of a block's experts top_k. Mixtral 8x7B: 12.9 of 46.7 billion.
+    """The number of parameters used by each token: of a block's experts, top_k. Mixtral 8x7B: 12.9 of 46.7 billion.
 
     Some count less of the tables, of whose rows a token uses one: gpt-oss-120b has 5.7 billion here, and in its card
     5.1, without the Vh of the tokens but with those of the logits.
 
     Args:
-        embeddings: as of `num_parameters`.
+        embeddings: as for `num_parameters`.
     """
     idle = sum(count * (kind.experts - kind.top_k) for kind, count in shape.kinds() if kind.experts)
     return num_parameters(shape, embeddings) - idle * _perceptron_parameters(shape, shape.ffn_features)
@@ -118,7 +118,7 @@ def num_active_parameters(shape: Shape, embeddings: bool = True) -> int:
 
 @as_declared
 def kv_cache_bytes(shape: Shape, tokens: float = 1, item_bytes: float = 2) -> float:
-    """The bytes of the keys and values that a model keeps of these tokens, to continue a text: 2 k l an item.
+    """The bytes of the keys and values that a model keeps of these tokens, to continue a text: 2 k l items a token.
 
     Latent attention keeps c + r features a token and layer: the latent vector, and what of the keys is rotated.
 

@@ -25,7 +25,7 @@ class _Settings:
         self._given = given
 
     def number(self, name: str, default: Any = _MISSING) -> Any:
-        """A whole number; the default, if there is one, where there is none."""
+        """A whole number; if it is missing, the default, where one is given."""
         found = self._given.get(name)
         if found is None and default is not _MISSING:
             return default
@@ -49,7 +49,7 @@ class _Settings:
         return default if found is None else found
 
     def rope_base(self) -> float:
-        """The base of RoPE's angles, which newer configs have inside of others."""
+        """The base of RoPE's angles, which newer configs have among their rope_parameters."""
         inside = self._given.get("rope_parameters")
         found = inside.get("rope_theta") if isinstance(inside, Mapping) else None
         found = self._given.get("rope_theta", 10_000.0) if found is None else found
@@ -91,27 +91,28 @@ def _qwen3(of: _Settings) -> Shape:
     return _llama(of, qk_norm=True)
 
 
-def _experts(of: _Settings, every: str, dense: str, **names: str) -> dict[str, Any]:
-    """The experts of a mixture, by their settings' names.
+def _experts(of: _Settings, experts: str, inside: str, every: str, dense: str) -> dict[str, Any]:
+    """The experts of a mixture, by the names of their settings.
 
     Args:
-        every: the setting of n, where every n-th block has experts; 1 if it is missing.
-        dense: that of the size inside the other blocks' MLP.
+        experts, inside: the settings of their number, and of the size inside each.
+        every: that of n, where every n-th block has experts; 1 if it is missing.
+        dense: that of the size inside the other blocks' MLPs.
     """
-    sizes = {name: of.number(theirs) for name, theirs in names.items()}
+    sizes = {"experts": of.number(experts), "top_k": of.number("num_experts_per_tok"), "ffn_width": of.number(inside)}
     step = of.number(every, 1)
     return sizes | ({} if step == 1 else {"expert_every": step, "dense_ffn_width": of.number(dense)})
 
 
 def _qwen_experts(of: _Settings) -> dict[str, Any]:
     of.only("mlp_only_layers", [], None)
-    names = {"experts": "num_experts", "top_k": "num_experts_per_tok", "ffn_width": "moe_intermediate_size"}
-    return _experts(of, "decoder_sparse_step", "intermediate_size", **names)
+    return _experts(of, "num_experts", "moe_intermediate_size", "decoder_sparse_step", "intermediate_size")
 
 
 def _llama4(of: _Settings) -> Shape:
-    names = {"experts": "num_local_experts", "top_k": "num_experts_per_tok", "ffn_width": "intermediate_size"}
-    mixture = _experts(of, "interleave_moe_layer_step", "intermediate_size_mlp", **names)
+    mixture = _experts(
+        of, "num_local_experts", "intermediate_size", "interleave_moe_layer_step", "intermediate_size_mlp"
+    )
     shape = _llama(of, shared_experts=1, **mixture)
     of.only("moe_layers", None, list(range(shape.expert_every - 1, shape.layers, shape.expert_every)))
     return shape
@@ -190,8 +191,8 @@ def read_shape(path: str | Path) -> Shape:
     """The same from a config.json.
 
     Raises:
-        DataError: the file cannot be read, or is no such file.
-        UnknownNameError, ArgumentError: as of `shape_from_config`.
+        DataError: the file cannot be read, or is no config.
+        UnknownNameError, ArgumentError: as for `shape_from_config`.
     """
     try:
         with Path(path).open("rb") as file:

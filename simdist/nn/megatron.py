@@ -215,7 +215,7 @@ def megatron_checkpoints(layers: float, input_bytes: float, layer_bytes: float) 
     """√(l A / A_in): the number of checkpoints with which the least is kept, 2 √(l A A_in).
 
     Args:
-        layers, input_bytes, layer_bytes: as of `megatron_checkpoint_bytes`.
+        layers, input_bytes, layer_bytes: as for `megatron_checkpoint_bytes`.
 
     Raises:
         ArgumentError: inputs have no bytes.

@@ -68,7 +68,7 @@ class Parts:
     def column(
         self, name: str, in_features: int, out_features: int | tuple[int, int], std: float, bias: bool = True
     ) -> Layer:
-        """From the stream to the inside of a block; its columns may be cut, for two maps those of each."""
+        """From the stream to the inside of a block; its columns may be cut, of two maps those of each."""
         return Linear(name, in_features, out_features, std=std, bias=bias)
 
     def row(self, name: str, in_features: int, out_features: int, std: float, bias: bool = True) -> Layer:
@@ -117,7 +117,7 @@ class Parts:
         return QKNorm(name, shape.heads, shape.num_kv_heads, shape.head_features)
 
     def rotary(self, shape: Shape) -> Layer:
-        """The same, after it."""
+        """Inside of a block, on the same, after `qk_norm`."""
         return Rotary(
             shape.heads,
             groups=shape.num_kv_heads,

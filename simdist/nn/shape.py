@@ -204,7 +204,7 @@ class Shape:
 
     @property
     def head_features(self) -> int:
-        """The size of a head's query or key: that of its value, but in latent attention."""
+        """The size of a head's query or key: that of its value, except in latent attention."""
         return self.value_features + (0 if self.kv_latent_width is None else self.rotary_features)
 
     @property
@@ -214,7 +214,7 @@ class Shape:
 
     @property
     def query_width(self) -> int:
-        """The size of all queries of a token: the same, but in latent attention."""
+        """The size of all queries of a token: that of attention's output, except in latent attention."""
         return self.head_features * self.heads
 
     @property

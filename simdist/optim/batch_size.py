@@ -50,8 +50,8 @@ class BatchTrade(NamedTuple):
 def batch_trade(batch_size: float, noise_scale: float) -> BatchTrade:
     """How much data parallelism pays: (steps - 1)(samples - 1) = 1, where both are multiples of the least.
 
-    Batches much smaller than the noise scale need as many fewer steps as they are larger, for the same samples; much
-    larger ones no fewer steps. At the noise scale, the critical batch size, both are twice the least.
+    Far below the noise scale a batch twice as large halves the steps, with the same samples; far above it the steps
+    stay, and the samples double. At the noise scale, the critical batch size, both are twice the least.
 
     Of two batches the ratio of their steps is AdaScale's gain, that of their samples the efficiency in Pollux.
 

@@ -48,8 +48,8 @@ class Moments(Optimizer):
         super().__init__(like, decay, start)
         if not isinstance(betas, Sequence) or len(betas) != 2:
             raise ArgumentError(f"betas is {betas!r:.60}; needs two numbers, such as (0.9, 0.999)")
-        for name, beta in zip(("betas[0]", "betas[1]"), betas, strict=True):
-            require_share(name, beta)
+        for i, beta in enumerate(betas):
+            require_share(f"betas[{i}]", beta)
         require_more("epsilon", epsilon, 0)
         require_least("weight_decay", weight_decay, 0)
         self.betas = betas

@@ -59,11 +59,7 @@ class SoftmaxState(NamedTuple):
 
 
 def initial_state(q: Array, value_width: int | None = None) -> SoftmaxState:
-    """The state before the first block.
-
-    Args:
-        value_width: w; e if not given.
-    """
+    """The state before the first block; values are as wide as queries unless `value_width` is given."""
     dtype, w = working_dtype(q.dtype), value_width or q.shape[-1]
     top = np.empty_like(q, shape=q.shape[:-1], dtype=dtype)
     top[...] = -np.inf
@@ -99,7 +95,7 @@ def attend(
 def _attend_tile(
     tile: tuple[Array, Array, Array], state: SoftmaxState, causal: bool, kept: Array | None, share: float, itemsize: int
 ) -> None:
-    """Some queries look at some keys; kept, share and itemsize are as of `dropped`."""
+    """Some queries look at some keys; kept, share and itemsize are as for `dropped`."""
     q, k, v = tile
     w = _scores(q, k, causal)
     fade = _update(w, state)

@@ -85,7 +85,7 @@ def assign(chosen: Array, experts: int, group: Array, groups: int, slots_per_gro
         slots: of each expert, at least groups · C: the slot of a choice is expert · slots + group · C + place.
     """
     tokens, k = chosen.shape
-    queue = np.empty_like(chosen, shape=(k, tokens))  # of each choice: there is one per group and expert
+    queue = np.empty_like(chosen, shape=(k, tokens))  # that each choice waits in: one per group and expert
     queue[...] = chosen.T
     queue += group * experts
     queue = queue.reshape(-1)

@@ -100,7 +100,7 @@ def z_loss(z: Array) -> tuple[float, Array]:
     The paper adds a thousandth of its mean to the loss, to keep training stable; `Experts` does without.
 
     Args:
-        z: as of `gate`.
+        z: as for `gate`.
 
     Returns:
         the sum, (ln E)² a token where all logits are zero; and its derivatives by z, of z's shape.

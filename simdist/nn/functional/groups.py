@@ -7,7 +7,7 @@
 
 A group is a run of the columns. With as many groups as heads, each query has its own key and value. With fewer groups
 there are fewer of these to compute, keep and send. Products here copy them to each head, which is not a cost of the
-method, and not charged.
+method, and not charged. `value_width` is w; if it is not given, w is e.
 
 Source: Ainslie et al. 2023, GQA, arXiv 2305.13245, section 2.2; with one group, Shazeer 2019, arXiv 1911.02150. Values
 of a width of their own: DeepSeek-AI 2024, DeepSeek-V2, arXiv 2405.04434, section 2.1 (of its latent attention).
@@ -28,21 +28,13 @@ def split_heads(x: Array, heads: int) -> Array:
 
 
 def split_qkv(qkv: Array, heads: int, groups: int, value_width: int | None = None) -> tuple[Array, Array, Array]:
-    """Queries and keys of each head, (n, h, t, e), and values, (n, h, t, w): views if no heads share any, else copies.
-
-    Args:
-        value_width: w; e if not given.
-    """
+    """Queries and keys of each head, (n, h, t, e), and values, (n, h, t, w): views, or copies if heads share."""
     q, k, v = split_shared(qkv, heads, groups, value_width)
     return q, each_head(k, heads), each_head(v, heads)
 
 
 def split_shared(qkv: Array, heads: int, groups: int, value_width: int | None = None) -> tuple[Array, Array, Array]:
-    """Queries of each head, (n, h, t, e), keys and values of each group, (n, g, t, e or w): views where possible.
-
-    Args:
-        value_width: w; e if not given.
-    """
+    """Queries of each head, (n, h, t, e), keys and values of each group, (n, g, t, e or w): views where possible."""
     q, k, v = split_groups(qkv, heads, groups, value_width)
     n, _, _, t, e = q.shape
     return (q[:, :, 0] if groups == heads else q.reshape(n, heads, t, e)), k, v

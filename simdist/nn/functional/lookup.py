@@ -44,12 +44,7 @@ def embedding_backward(indices: Array, dy: Array, dtable: Array) -> None:
 
 
 def positions(x: Array, table: Array) -> Array:
-    """Add to each token the vector of its position, in place, and return x.
-
-    Args:
-        x: shape (samples, tokens, width), owned by the caller.
-        table: shape (positions, width), starting at the position of the first token of x.
-    """
+    """Add to each sample of x, shape (samples, tokens, width), in place, the table's first rows, and return x."""
     return add(x, table[: x.shape[1]])
 
 

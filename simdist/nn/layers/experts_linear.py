@@ -63,7 +63,7 @@ def as_matrices(w: Array) -> Array:
 
 
 def biases(name: str, experts: int, features: int, own: slice | None = None) -> Parameter:
-    """The biases of this rank's experts, all if not given, end to end."""
+    """The biases of this rank's own experts, or of all if not given, end to end."""
     here = own or slice(0, experts)
     run = slice(here.start * features, here.stop * features)
     place = Place((experts * features,), () if own is None else (run,))
