@@ -74,6 +74,5 @@ class LAMB(Moments):
 
     def _ratios(self, weights: Array) -> list[float]:
         """‖w‖ / ‖u‖ of each layer."""
-        found = norms([x[span] for x in (weights, self._direction) for span in self._layers], self._combine)
-        pairs = zip(found[: len(self._layers)], found[len(self._layers) :], strict=True)
-        return [w / u if w > 0 and u > 0 else 1.0 for w, u in pairs]
+        found = norms([x[span] for span in self._layers for x in (weights, self._direction)], self._combine)
+        return [w / u if w > 0 and u > 0 else 1.0 for w, u in zip(found[::2], found[1::2], strict=True)]

@@ -88,10 +88,9 @@ class LARS(Optimizer):
 
     def _ratios(self, weights: Array, gradient: Array, scale: float) -> list[float]:
         """λ of each layer."""
-        parts = [x[span] for x in (weights, gradient) for span in self._layers]
-        found = norms(parts, self._combine)
+        found = norms([x[span] for span in self._layers for x in (weights, gradient)], self._combine)
         ratios = []
-        for w, g, penalty in zip(found[: len(self._layers)], found[len(self._layers) :], self._penalties, strict=True):
+        for w, g, penalty in zip(found[::2], found[1::2], self._penalties, strict=True):
             below = g * abs(scale) + penalty * w
             ratios.append(self.trust * w / below if w > 0 and below > 0 else 1.0)
         return ratios

@@ -21,8 +21,8 @@ class _Context(NamedTuple):
 
 @dataclass(eq=False)
 class Attention(Weightless):
-    """Causal self-attention of some heads on queries, keys and values: (n, t, (heads + 2 groups) * d) if all have d
-    features, and for values of w features (n, t, heads * e + groups * (e + w)), to (n, t, heads * w).
+    """Causal self-attention of some heads: queries, keys and values, (n, t, heads * e + groups * (e + w)), to
+    (n, t, heads * w); see `simdist.nn.functional.groups`.
 
     It has no weights, but keeps up to t * t probabilities per head, which selective recomputation recomputes. With
     flash it keeps one number per query and head instead, and has the same masks.
