@@ -17,7 +17,7 @@ def widths(columns: int, heads: int, groups: int, value_width: int | None = None
     """e and w of a qkv with this many columns, h e + g (e + w); w is e if no `value_width` is given.
 
     Raises:
-        ArrayError: it cannot have this many, or the groups are no divisor of the heads.
+        ArrayError: it cannot have this many, or the groups do not divide the heads.
     """
     even = columns // (heads + 2 * groups)
     w = even if value_width is None else value_width

@@ -154,7 +154,7 @@ def load(source: str | Path) -> Corpus:
     """The text of a file or, for "python", Python's own documentation and library sources.
 
     Raises:
-        DataError: it cannot be read, or is no regular file.
+        DataError: it cannot be read, or is not a regular file.
     """
     if str(source) == PYTHON:
         return Corpus(np.frombuffer(_documentation() + _sources(), np.uint8), "Python's documentation and sources")

@@ -106,8 +106,8 @@ def _attention_weights(shape: Shape) -> int:
 def num_active_parameters(shape: Shape, embeddings: bool = True) -> int:
     """The number of parameters used by each token: of a block's experts, top_k. Mixtral 8x7B: 12.9 of 46.7 billion.
 
-    Some count less of the tables, of whose rows a token uses one: gpt-oss-120b has 5.7 billion here, and in its card
-    5.1, without the Vh of the tokens but with those of the logits.
+    Some leave out the table of tokens, of which a token uses one row: gpt-oss-120b has 5.7 billion here, and 5.1 in its
+    card, which counts the Vh of the logits alone.
 
     Args:
         embeddings: as for `num_parameters`.

@@ -35,7 +35,7 @@ class _Settings:
         return found
 
     def only(self, name: str, *possible: Any) -> None:
-        """Raise ArgumentError if a setting has another value than these, of which the first is the default."""
+        """Raise ArgumentError unless a setting has one of these values, the first of which is the default."""
         found = self._given.get(name, possible[0])
         if found not in possible:
             needs = " or ".join(map(repr, possible))
@@ -176,7 +176,7 @@ def shape_from_config(config: Mapping[str, Any]) -> Shape:
     `published` leaves out, too.
 
     Raises:
-        UnknownNameError: a model_type of which no shape is known.
+        UnknownNameError: no shape is known for its model_type.
         ArgumentError: a setting is missing, or no Shape has it.
     """
     kind = config.get("model_type")
@@ -191,7 +191,7 @@ def read_shape(path: str | Path) -> Shape:
     """The same from a config.json.
 
     Raises:
-        DataError: the file cannot be read, or is no config.
+        DataError: the file cannot be read, or is not a config.
         UnknownNameError, ArgumentError: as for `shape_from_config`.
     """
     try:

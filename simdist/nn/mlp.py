@@ -25,7 +25,7 @@ def mlp(context_bytes: int, embedding_width: int, hidden_width: int, hidden_laye
         logits     256: what comes next?
 
     Raises:
-        ArgumentError: a width or the context is no whole number of at least 1, or hidden_layers less than 0.
+        ArgumentError: a width or the context is not a whole number of at least 1, or hidden_layers less than 0.
 
     Source: Bengio, Ducharme, Vincent, Jauvin 2003, J. Mach. Learn. Res. 3, 1137-1155: this architecture,
     with tanh for the hidden layer where here it is GELU.

@@ -61,7 +61,7 @@ class Model:
         """Windows of text, shape (n, length), cut into inputs and targets, in the memory of the weights.
 
         Raises:
-            ArrayError: windows are no whole numbers, have another shape, or another length than the model takes.
+            ArrayError: windows are not whole numbers, or not of a shape or a length that the model takes.
         """
         if getattr(windows, "ndim", 0) != 2 or windows.dtype.kind not in "ui":
             told = f"{windows.dtype} of shape {windows.shape}" if hasattr(windows, "dtype") else repr(windows)[:60]

@@ -78,7 +78,7 @@ class Optimizer(ABC):
             ArgumentError: `_update` returns something, instead of changing the weights.
 
         Warns:
-            RuntimeWarning: the first step by whose gradient SGD would have changed weights has left these as they were.
+            RuntimeWarning: the first step in which SGD would have changed weights has left them as they were.
         """
         dtype = self._empty.dtype
         if weights.shape != self._shape or gradient.shape != self._shape or weights.dtype != dtype:
@@ -108,9 +108,9 @@ class Optimizer(ABC):
         return None
 
     def _prove(self, weights: Array, place: slice, before: Array, rate: float) -> None:
-        """Warn if a step has left the weights of a place as they were before; once, since later ones are no different.
+        """Warn if the weights of a place are as they were before a step; once, since later steps are no different.
 
-        It is no error: there may be rules that only collect gradients in the first step.
+        It is not an error: there may be rules that only collect gradients in the first step.
         """
         self._proven = True
         if (weights[place] == before).all():
