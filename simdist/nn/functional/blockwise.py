@@ -32,7 +32,8 @@ from simdist.arrays.by_shape import by_shape
 from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import widened, working_dtype
 from simdist.nn.functional.groups import each_head, of_groups, split_heads
-from simdist.nn.functional.heads import TILE, dropped, mask_later_keys, tile_backward, tiles
+from simdist.nn.functional.heads import TILE, mask_later_keys, tile_backward, tiles
+from simdist.nn.functional.mask import dropout
 from simdist.nn.functional.matrix import product
 
 __all__ = ["Keep", "SoftmaxState", "attend", "attend_backward", "finish", "initial_state", "sums_of"]
@@ -95,12 +96,12 @@ def attend(
 def _attend_tile(
     tile: tuple[Array, Array, Array], state: SoftmaxState, causal: bool, kept: Array | None, share: float, itemsize: int
 ) -> None:
-    """Some queries look at some keys; kept, share and itemsize are as for `dropped`."""
+    """Some queries look at some keys; kept, share and itemsize are as for `dropout`."""
     q, k, v = tile
     w = _scores(q, k, causal)
     fade = _update(w, state)
     if kept is not None:
-        w = dropped(w, kept, share, itemsize)
+        w = dropout(w, kept, share, itemsize)
     y = state.y
     y *= fade[..., None]
     product(w.swapaxes(-1, -2), v, out=y, plus=y)

@@ -32,13 +32,13 @@ from simdist.arrays.fused import fused
 from simdist.arrays.qkv import widths
 from simdist.arrays.working import room, settle, widened, working_dtype
 from simdist.nn.functional.groups import join, split_heads, split_qkv
+from simdist.nn.functional.mask import dropout
 from simdist.nn.functional.matrix import product
 
 __all__ = [
     "TILE",
     "attention",
     "attention_backward",
-    "dropped",
     "mask_later_keys",
     "num_pairs",
     "tile_backward",
@@ -156,9 +156,9 @@ def tile_backward(
     (q, dq, dy, sums), (k, dk, v, dv) = of_queries, of_keys
     multiply = partial(product, itemsize=itemsize)
     ds = multiply(v, dy.swapaxes(-1, -2))
-    multiply(p if keep is None else dropped(p, keep, share, itemsize), dy, out=dv, plus=dv if add_to_dk_dv else None)
+    multiply(p if keep is None else dropout(p, keep, share, itemsize), dy, out=dv, plus=dv if add_to_dk_dv else None)
     if keep is not None:
-        ds = dropped(ds, keep, share, itemsize)
+        ds = dropout(ds, keep, share, itemsize)
     ds -= sums
     ds *= p
     ds *= 1 / math.sqrt(q.shape[-1])
@@ -209,7 +209,7 @@ def _weights(k: Array, q: Array, p: Array, keep: Array | None, share: float) -> 
     _softmax(s, 1 / math.sqrt(q.shape[-1]), p.itemsize)
     settle(p, s)
     weights = widened(p)
-    return weights if keep is None else dropped(weights, keep, share, p.itemsize)
+    return weights if keep is None else dropout(weights, keep, share, p.itemsize)
 
 
 def _softmax(s: Array, scale: float, itemsize: int) -> None:
@@ -220,11 +220,3 @@ def _softmax(s: Array, scale: float, itemsize: int) -> None:
     np.exp(s, out=s)
     s /= s.sum(axis=-2, keepdims=True)
     charge(7 * s.size, 2 * s.size * itemsize)
-
-
-def dropped(p: Array, keep: Array, share: float, itemsize: int) -> Array:
-    """p where `keep` is true, scaled up, and zero elsewhere."""
-    w = np.multiply(p, keep)
-    w *= 1 / (1 - share)
-    charge(2 * p.size, 2 * p.size * itemsize + keep.nbytes)
-    return w

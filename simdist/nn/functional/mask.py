@@ -12,14 +12,17 @@ from simdist.arrays.working import rounded, working_dtype
 __all__ = ["dropout", "kept"]
 
 
-def dropout(x: Array, keep: Array, share: float) -> Array:
+def dropout(x: Array, keep: Array, share: float, itemsize: int | None = None) -> Array:
     """Returns x where `keep` is true, scaled up by 1 / (1 - share), and zero elsewhere. It is its own backward.
+
+    Args:
+        itemsize: of the numbers as stored, if x is in its working dtype.
 
     Source: Srivastava, Hinton, Krizhevsky, Sutskever, Salakhutdinov 2014, J. Mach. Learn. Res. 15, 1929-1958.
     """
     y = np.multiply(x, keep, dtype=working_dtype(x.dtype))
     y *= 1 / (1 - share)
-    charge(2 * x.size, 2 * x.nbytes + keep.nbytes)
+    charge(2 * x.size, 2 * x.size * (itemsize or x.itemsize) + keep.nbytes)
     return rounded(y, x.dtype)
 
 
