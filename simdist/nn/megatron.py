@@ -150,7 +150,7 @@ def megatron_activation_bytes(
         ArgumentError: a number of ranks, layers or chunks is less than 1.
         UnknownNameError: there is no such recomputation.
 
-    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2, section 4.2.3; f: Megatron-LM, theoretical_memory_usage
+    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2, section 4.2.3; f: Megatron-LM, theoretical_memory_usage.
     """
     s, b, h, t, p = context, sequences, width, tensor_parallel, pipeline_parallel
     for name, number in (("tensor_parallel", t), ("pipeline_parallel", p), ("layers", layers), ("chunks", chunks)):

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from simdist.arrays import Array, hold
@@ -50,11 +51,9 @@ class SideBySide(Layer):
     def backward(self, context: tuple[Any, list[Any]], dy: Array) -> Array:
         """From the last layer to the first, freeing each context as soon as it is used."""
         how, contexts = context
-        dx, parts = None, self._apart(dy, how)
-        for layer in reversed(self.layers):
-            own = layer.backward(contexts.pop(), parts.pop())
-            dx = own if dx is None else f.add(dx, own)
-        return dx
+        parts = self._apart(dy, how)
+        dxs = (layer.backward(contexts.pop(), parts.pop()) for layer in reversed(self.layers))
+        return reduce(f.add, dxs)
 
     def backward_input(self, context: tuple[Any, list[Any]], dy: Array) -> tuple[Array, list[Any]]:
         """From the last layer to the first; pending is a list in the order of the layers."""
