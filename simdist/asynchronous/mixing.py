@@ -126,7 +126,7 @@ def circulant_gap(size: int, hops: Sequence[int]) -> float:
 
     Args:
         size: n.
-        hops: without 0.
+        hops: 0 is always among them; those that lead to the same rank count once.
 
     Raises:
         ArgumentError: size is less than 1.
@@ -141,7 +141,7 @@ def circulant(size: int, hops: Sequence[int]) -> Mixing:
 
     Args:
         size: n.
-        hops: without 0; 1, 2, 4, … for the static exponential graph.
+        hops: as of `circulant_gap`; 1, 2, 4, … for the static exponential graph.
 
     Raises:
         ArgumentError: size is less than 1.
@@ -153,9 +153,9 @@ def circulant(size: int, hops: Sequence[int]) -> Mixing:
 def _first_row(size: int, hops: Sequence[int]) -> npt.NDArray[np.float64]:
     """What rank 0 averages with which weight."""
     require_least("size", size, 1)
+    heard = {hop % size for hop in (0, *hops)}
     w = np.zeros(size)
-    for hop in (0, *hops):
-        w[hop % size] += 1 / (len(hops) + 1)
+    w[list(heard)] = 1 / len(heard)
     return w
 
 

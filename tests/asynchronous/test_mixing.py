@@ -42,9 +42,11 @@ def test_the_static_exponential_graph_has_the_gap_of_its_paper(n):
     assert circulant_gap(n, hops) == pytest.approx(2 / (1 + len(hops)), abs=1e-13)
 
 
-@pytest.mark.parametrize("n", [1, 3, 5, 16])
-def test_of_a_ring_both_ways_the_gap_is_that_of_its_mixing(n):
-    assert circulant_gap(n, [1, -1]) == pytest.approx(metropolis(ring(n)).spectral_gap, abs=1e-13)
+@pytest.mark.parametrize("hops", [[1, -1], [0, 1, -1], [1, -1, 1]])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 16])
+def test_of_a_ring_both_ways_the_gap_is_that_of_its_mixing(n, hops):
+    """Also if the rank itself is among those that it hears, or one of them twice, as both neighbours of two ranks."""
+    assert circulant_gap(n, hops) == pytest.approx(metropolis(ring(n)).spectral_gap, abs=1e-13)
     with pytest.raises(ArgumentError, match="size is 0; needs at least 1"):
         circulant_gap(0, [])
 
