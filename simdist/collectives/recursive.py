@@ -18,7 +18,12 @@ from simdist.collectives.cube import Cube, double, fold_guest, from_guest, halve
 from simdist.collectives.registry import algorithm
 from simdist.comm import Communicator
 
-__all__ = ["recursive_doubling_all_gather", "recursive_doubling_all_reduce", "recursive_halving_reduce_scatter"]
+__all__ = [
+    "recursive_doubling_all_gather",
+    "recursive_doubling_all_reduce",
+    "recursive_doubling_reduce_scatter",
+    "recursive_halving_reduce_scatter",
+]
 
 
 # -- reduce-scatter -----------------------------------------------------------------------------------
@@ -60,6 +65,60 @@ def recursive_halving_reduce_scatter(x: Array, comm: Communicator, op: Reduction
     cube, chunks = Cube(comm.size, comm.rank), partition(len(x), comm.size)
     fold_guest(x, comm, op, cube)
     halve(x, comm, op, cube, cube.of_ranks(chunks))
+    to_guest(x[chunks[cube.guest]], comm, cube)
+
+
+def _doubling_reduce_scatter_cost(case: Case) -> Cost:
+    cube, n = Cube(case.ranks, case.rank), case.num_bytes
+    mine, theirs = cube.run_bytes(cube.of_ranks(case.chunks), case.itemsize)
+    rounds = len(cube.distances)
+    each = Cost(cube.steps, rounds, rounds * n - mine, rounds * n - theirs)
+    return cube.with_guest(each, up=n, down=case.chunk_bytes(cube.guest), folded=n)
+
+
+def _doubling_reduce_scatter_formula(case: Case) -> Formula:
+    n, chunk = case.num_bytes, case.num_bytes / case.ranks
+
+    def all_but(d: int) -> Formula:
+        return Formula(1, n - d * chunk, n - d * chunk)
+
+    return over_rounds(case, all_but, up=Formula(1, n, n), down=Formula(1, chunk))
+
+
+@algorithm(
+    "reduce_scatter",
+    "recursive_doubling",
+    cost=_doubling_reduce_scatter_cost,
+    formula=_doubling_reduce_scatter_formula,
+)
+def recursive_doubling_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> None:
+    """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.
+
+    Each round partners swap their sums of all chunks but those that only their own side still needs, and fold:
+
+        rank        0           1           2           3
+        d = 1     c123 -> 1   c023 -> 0   c013 -> 3   c012 -> 2
+        d = 2     c23 -> 2    c23 -> 3    c01 -> 0    c01 -> 1
+        holds     c0          c1          c2          c3
+
+    Halving sends less in as many rounds. MPI takes this one for operations that do not commute: a fold joins runs of
+    ranks that follow each other. Those of simdist commute, so either may be folded into the other.
+
+    Cost per rank, p a power of two: lg p messages, n (lg p - (p-1)/p) bytes sent and as many reduced. Otherwise two
+    rounds more, in which a guest sends n bytes to its host and gets its chunk back.
+
+    Source: Thakur, Rabenseifner, Gropp 2005, the reduce-scatter for operations that do not commute, as in MPICH.
+    """
+    cube, chunks = Cube(comm.size, comm.rank), partition(len(x), comm.size)
+    fold_guest(x, comm, op, cube)
+    block, give, got = cube.of_ranks(chunks), scratch(x), scratch(x)
+    for partner, mine, theirs in cube.rounds:
+        own, other = block(*mine), block(*theirs)
+        sent, received = len(x) - len(x[own]), len(x) - len(x[other])
+        give[: own.start], give[own.start : sent] = x[: own.start], x[own.stop :]
+        comm.sendrecv(give[:sent], partner, got[:received], partner)
+        op(x[: other.start], got[: other.start])
+        op(x[other.stop :], got[other.start : received])
     to_guest(x[chunks[cube.guest]], comm, cube)
 
 

@@ -122,6 +122,7 @@ ALL_SEND = [
     ("all_reduce", "torus"),
     ("reduce_scatter", "pairwise"),
     ("reduce_scatter", "recursive_halving"),
+    ("reduce_scatter", "recursive_doubling"),
     ("all_gather", "bruck"),
     ("all_gather", "recursive_doubling"),
     ("all_to_all", "bruck"),
@@ -147,6 +148,7 @@ NEAR_OR_FAR = [
     ("all_gather", "recursive_doubling"),
     ("reduce", "binomial"),
     ("reduce_scatter", "recursive_halving"),
+    ("reduce_scatter", "recursive_doubling"),
 ]
 
 

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from anatomy import RANKS, dissect, hold, predicted, rounds, seconds
 
+from simdist.collectives import formula
 from simdist.collectives.cube import Cube
 
 NAMES = [
     ("reduce_scatter", "recursive_halving"),
+    ("reduce_scatter", "recursive_doubling"),
     ("all_gather", "recursive_doubling"),
     ("all_reduce", "recursive_doubling"),
 ]
@@ -39,6 +41,19 @@ def test_many_guests(operation, name, p):
 def test_halving_sends_half_then_a_quarter():
     run = dissect("reduce_scatter", "recursive_halving", [np.ones(4, np.int8)] * 4)
     assert rounds(run) == [{(0, 2): 2, (1, 3): 2, (2, 0): 2, (3, 1): 2}, {(0, 1): 1, (1, 0): 1, (2, 3): 1, (3, 2): 1}]
+
+
+def test_doubling_sends_all_but_what_its_own_side_needs():
+    run = dissect("reduce_scatter", "recursive_doubling", [np.ones(4, np.int8)] * 4)
+    assert rounds(run) == [{(0, 1): 3, (1, 0): 3, (2, 3): 3, (3, 2): 3}, {(0, 2): 2, (1, 3): 2, (2, 0): 2, (3, 1): 2}]
+
+
+@pytest.mark.parametrize(("p", "rounds"), [(2, 1), (8, 3), (64, 6)])
+def test_doubling_to_scatter_is_the_formula_of_mpich(p, rounds):
+    """lgp.alpha + n.(lgp-(p-1)/p).beta + n.(lgp-(p-1)/p).gamma"""
+    found = formula("reduce_scatter", "recursive_doubling", ranks=p, num_bytes=64 * 1000)
+    volume = 64 * 1000 * (rounds - (p - 1) / p)
+    assert found == (rounds, volume, volume)
 
 
 def test_doubling_sends_what_is_known_so_far():

@@ -40,7 +40,12 @@ def test_over_how_many_places_senders_are_spread():
     assert busiest(8, np.arange(8), np.arange(8)[::-1]) == Leaving(0, 0)
 
 
-GUESTS = [("all_reduce", "rabenseifner"), ("all_reduce", "recursive_doubling"), ("reduce_scatter", "recursive_halving")]
+GUESTS = [
+    ("all_reduce", "rabenseifner"),
+    ("all_reduce", "recursive_doubling"),
+    ("reduce_scatter", "recursive_halving"),
+    ("reduce_scatter", "recursive_doubling"),
+]
 
 
 @pytest.mark.parametrize(
