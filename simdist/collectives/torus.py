@@ -57,7 +57,8 @@ def torus_all_reduce(x: Array, comm: Communicator, op: Reduction, rows: int | No
         |   |     |     |     |   |
         +---|-----|-----|-----|---+
 
-    A prime number of ranks has one row, and the torus is a ring.
+    A prime number of ranks has one row, and the torus is a ring. In three dimensions, as on TPUs, a node is the first:
+    "hierarchical" with all_reduce="torus".
 
     Args:
         x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.

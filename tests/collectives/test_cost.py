@@ -94,6 +94,11 @@ def test_names_that_there_are_not(count):
         ("broadcast", "pipeline", "chain"),
         ("reduce", "binomial tree", "binomial"),
         ("all_gather", "bucket", "ring"),
+        ("all_gather", "brucks", "bruck"),
+        ("all_to_all", "modified_bruck", "bruck"),
+        ("all_to_all", "scattered", "linear"),
+        ("broadcast", "basic_linear", "linear"),
+        ("broadcast", "scatter_allgather_ring", "scatter_all_gather"),
         ("reduce_scatter", "bucket", "ring"),
     ],
 )
