@@ -1,11 +1,41 @@
-"""Words: counts, ranks and tables, as all messages write them; names, as people write them."""
+"""Words: counts, ranks and tables, as all messages write them; names, as people and other programs write them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-__all__ = ["aligned", "counted", "listed", "meant"]
+__all__ = ["OTHER_OPTIONS", "aligned", "counted", "listed", "meant"]
 
 _MOST = 12
+
+OTHER_OPTIONS = {
+    other: option
+    for option, others in {
+        "ranks": "gpus num-gpus world-size nproc nproc-per-node nodes nnodes",
+        "context": "seq seqlen seq-len seq-length sequence-length max-length",
+        "width": "hidden-size d-model",
+        "ffn-width": "ffn-hidden-size intermediate-size d-ff",
+        "heads": "num-attention-heads",
+        "kv-heads": "num-query-groups",
+        "vocabulary": "vocab-size padded-vocab-size",
+        "logits": "tied untied untie-embeddings-and-output-weights",
+        "block": "swiglu",
+        "flash-attention": "flash",
+        "batch": "gbs",
+        "micro-batches": "mbs gradient-accumulation gradient-accumulation-steps",
+        "precision": "dtype fp16 bf16",
+        "recompute": "activation-checkpointing checkpoint-activations",
+        "dp": "data-parallel data-parallel-size",
+        "tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size",
+        "pp": "stages num-stages pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size",
+        "sp": "cp context-parallel context-parallel-size",
+        "ep": "expert-parallel expert-parallel-size expert-model-parallel-size",
+        "chunks": "vpp virtual-pipeline-model-parallel-size interleave interleaved",
+        "zero": "zero-stage fsdp",
+        "shards": "hsdp",
+    }.items()
+    for other in others.split()
+}
+"""Options as other programs call them, many of which look like other options here."""
 
 
 def counted(count: int, noun: str) -> str:

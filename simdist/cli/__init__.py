@@ -30,6 +30,7 @@ from simdist.errors import (
     unknown_name,
 )
 from simdist.launch import share_program
+from simdist.words import OTHER_OPTIONS, meant
 
 __all__ = ["VERBS", "Verb", "main"]
 
@@ -51,37 +52,6 @@ VERBS = {
     "doctor": Verb("check what works on this machine, and say how to fix what does not", "simdist.cli.doctor"),
     "plot": Verb("draw a recorded run, a collective, a schedule, a model's shards, or losses", "simdist.cli.plot"),
 }
-
-
-_ELSEWHERE = {
-    f"--{other}": f"--{option}"
-    for option, others in {
-        "ranks": "gpus num-gpus world-size nproc nproc-per-node nodes nnodes",
-        "context": "seq seqlen seq-len seq-length sequence-length max-length",
-        "width": "hidden-size d-model",
-        "ffn-width": "ffn-hidden-size intermediate-size d-ff",
-        "heads": "num-attention-heads",
-        "kv-heads": "num-query-groups",
-        "vocabulary": "vocab-size padded-vocab-size",
-        "logits": "tied untied untie-embeddings-and-output-weights",
-        "block": "swiglu",
-        "flash-attention": "flash",
-        "batch": "gbs",
-        "micro-batches": "mbs gradient-accumulation gradient-accumulation-steps",
-        "precision": "dtype fp16 bf16",
-        "recompute": "activation-checkpointing checkpoint-activations",
-        "dp": "data-parallel data-parallel-size",
-        "tp": "tensor-parallel tensor-parallel-size tensor-model-parallel-size",
-        "pp": "stages num-stages pipeline-parallel pipeline-parallel-size pipeline-model-parallel-size",
-        "sp": "cp context-parallel context-parallel-size",
-        "ep": "expert-parallel expert-parallel-size expert-model-parallel-size",
-        "chunks": "vpp virtual-pipeline-model-parallel-size interleave interleaved",
-        "zero": "fsdp",
-        "shards": "hsdp",
-    }.items()
-    for other in others.split()
-}
-"""Options as other programs call them, which look like other options here."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -191,7 +161,7 @@ def _not_known(word: str, parser: argparse.ArgumentParser) -> ArgumentError:
     if not word.startswith("--"):
         return ArgumentError(f"unexpected {word!r}\n{parser.format_usage().rstrip()}")
     known = set(re.findall(r"(?<!\S)--[a-z0-9-]+", parser.format_help()))
-    if (other := _ELSEWHERE.get(word)) in known:
+    if (other := f"--{meant(word, (), OTHER_OPTIONS)}") in known:
         return UnknownNameError(f"unknown option {word!r}; did you mean {other!r}?")
     return unknown_name("option", word, known)
 

@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from simdist.errors import ArgumentError, UnknownNameError, unknown_name
-from simdist.words import meant
+from simdist.words import OTHER_OPTIONS, meant
 
 __all__ = ["ELSEWHERE", "Option", "Per", "check_names", "checking_names", "differing", "option"]
 
@@ -154,8 +154,10 @@ def check_names(settings: type, given: Iterable[str]) -> None:
             continue
         if name in ELSEWHERE:
             raise UnknownNameError(f"{name} is no setting of a run: it is given where one starts, as by --{name}")
-        near = meant(name, options, {what.alias: known for known, what in options.items() if what.alias})
-        if near is not None:
+        others = {what.alias: known for known, what in options.items() if what.alias}
+        others |= {other: others.get(one, one.replace("-", "_")) for other, one in OTHER_OPTIONS.items()}
+        near = meant(name, options, others)
+        if near in options:
             raise UnknownNameError(f"unknown setting {name!r}: it is called {near}")
         raise unknown_name("setting", name, options)
 
