@@ -91,13 +91,14 @@ class Exponential(ComputeTime):
 
         least_s, and (1/n + 1/(n-1) + … + 1/(n-k+1)) mean_s, or (H_n - H_{n-k}) mean_s, for n ranks: while i of them are
         working, the next finishes after mean_s / i on average. Where work is coded so that any k of n parts suffice,
-        each part is a k-th of it: then divide both times by k.
+        each part is a k-th of it: then divide both times by k. Gradients are not linear in the data, so each rank works
+        on s + 1 of n parts of a batch where any n - s ranks are to suffice: multiply by (s + 1) / n (gradient coding).
 
         Raises:
             ArgumentError: k is below 0 or above the number of ranks.
 
         Source: Lee, Lam, Pedarsani, Papailiopoulos, Ramchandran 2018, IEEE Trans. Information Theory 64(3), 1514-1529
-        (coded work).
+        (coded work); Tandon, Lei, Dimakis, Karampatziakis 2017, ICML (gradient coding).
         """
         if not 0 <= k <= ranks:
             raise ArgumentError(f"the first {k} of {ranks} ranks; needs 0 to {ranks}")
