@@ -21,7 +21,7 @@ OTHER_OPTIONS = {
         "block": "swiglu",
         "flash-attention": "flash",
         "batch": "gbs",
-        "micro-batches": "mbs gradient-accumulation gradient-accumulation-steps",
+        "micro-batches": "gradient-accumulation gradient-accumulation-steps",
         "precision": "dtype fp16 bf16",
         "recompute": "activation-checkpointing checkpoint-activations",
         "dp": "data-parallel data-parallel-size",
