@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import add, sub
 from typing import NamedTuple
 
 from simdist.arrays import Meter, metered
@@ -81,24 +82,14 @@ class Gauge:
 
     def lap(self) -> Tally:
         """The cost of the steps since the last lap."""
-        now, then = self.total, self._last
-        self._last = now
-        return Tally._make(a - b for a, b in zip(now, then, strict=True))
+        then, self._last = self._last, self.total
+        return Tally._make(map(sub, self.total, then))
 
     def _add(self, seconds: float, targets: int, flops: int, spans: list[Span]) -> None:
-        t = self.total
-        main = self._comm.stream_name
-        sends = [s for s in spans if s.name == "send"]
-        mine = [s for s in spans if s.stream == main]
-        self.total = Tally(
-            t.steps + 1,
-            t.seconds + seconds,
-            t.targets + targets,
-            t.communication_s + _communication_s(mine),
-            t.messages + len(sends),
-            t.sent_bytes + sum(s.bytes for s in sends),
-            t.flops + flops,
-        )
+        mine = [s for s in spans if s.stream == self._comm.stream_name]
+        sent = [s.bytes for s in spans if s.name == "send"]
+        step = Tally(1, seconds, targets, _communication_s(mine), len(sent), sum(sent), flops)
+        self.total = Tally._make(map(add, self.total, step))
 
     def _drop(self) -> None:
         """Drop the oldest steps beyond those to keep, and all that is before and between them."""
@@ -111,7 +102,7 @@ class Gauge:
 
 def _communication_s(spans: Iterable[Span]) -> float:
     """The time in which there is a collective or a wait, or a message while no action of a pipeline runs."""
-    around, messages, actions = list[tuple[float, float]](), list[tuple[float, float]](), list[tuple[float, float]]()
+    around, messages, actions = (list[tuple[float, float]]() for _ in range(3))
     for s in spans:
         if is_action(s.name):
             actions.append((s.start_s, s.end_s))

@@ -25,11 +25,7 @@ _OFFLOADED = {"optimizer": "optimizer state", "gradients": "gradients", "paramet
 
 
 def predictions(
-    method: Learner,
-    config: "Config",
-    data: Communicator,
-    step: Mapping[Call, int] | None = None,
-    cluster: Cluster | None = None,
+    method: Learner, config: "Config", data: Communicator, step: Mapping[Call, int], cluster: Cluster | None = None
 ) -> dict[str, Prediction]:
     """The peak bytes of each ledger category on this rank's device: exactly, and by the paper.
 
@@ -37,7 +33,7 @@ def predictions(
 
     Args:
         data: the ranks that have different windows of each batch.
-        step: the collectives of a step; without them only what stays is predicted of communication.
+        step: the collectives of a step; without any, only what stays is predicted of communication.
         cluster: the one to count their memory for; the communicator's if not given.
     """
     if isinstance(method, Pipeline):  # whose activations it predicts itself

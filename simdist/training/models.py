@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simdist.environment import memory_bytes
-from simdist.errors import ArgumentError, require_known
+from simdist.errors import ArgumentError
 from simdist.nn import Model, Parts, Shape, gpt, is_published, mlp, published, published_names, read_shape
 from simdist.nn.hugging_face import HUGGING_FACE
 
@@ -83,7 +83,7 @@ _PARTS_OF = {
     "experts": ("top_k", "shared_experts", "dense_layers", "expert_every", "dense_ffn_width"),
     "kv_latent_width": ("query_latent_width", "rope_width"),
 }
-"""Of some sizes, those that say nothing where that one is 0."""
+"""The sizes that mean nothing where another one is 0."""
 
 
 def _sizes(shape: Shape) -> dict[str, Any]:
@@ -103,10 +103,8 @@ def build(config: Config, parts: Parts | None = None) -> Model:
         parts: what a GPT is made of.
 
     Raises:
-        UnknownNameError: there is no such model.
         ArgumentError: one of its parameters does not fit this machine's memory.
     """
-    require_known("model", config.model, _MODELS)
     model = _MODELS[config.model](config, parts)
     largest = max(model.parameters, key=lambda parameter: prod(parameter.place.shape))
     need, have = _DRAWN_BYTES * prod(largest.place.shape), memory_bytes()

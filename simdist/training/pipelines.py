@@ -89,8 +89,10 @@ def costs(config: Config) -> list[LayerCost]:
 def over_links(
     times: Times, cluster: Cluster, ranks: Sequence[int], num_bytes: float, at_once: int = 1, in_turn: int = 1
 ) -> Times:
-    """These times of actions, with those of messages between neighbours in a line, and between its ends, there and
-    back; messages of a rank follow each other through its device or its network card, long ones when they are expected.
+    """The same times, with those of messages: both ways between neighbours in a line, and between its two ends.
+
+    A rank's messages pass one after the other through its device or its network card; long ones wait until
+    their receiver expects them.
 
     Args:
         ranks: the global rank of each in the line.

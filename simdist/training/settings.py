@@ -25,8 +25,8 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of base, overridden by those of `over`.
 
     Settings that depend on a changed one, as the learning rate depends on the optimizer, become their defaults
-    unless `over` gives them too; so does the method if `over` has a setting that implies one. From one GPT to another
-    these are only their sizes.
+    unless `over` gives them too; so does the method if `over` has a setting that implies one. Between two GPTs only
+    the sizes do.
     """
     base, over = spelled(base), spelled(over)
     settings: dict[str, Any] = {}

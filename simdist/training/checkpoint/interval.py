@@ -5,8 +5,8 @@
 
          |--- τ ---|δ|--- τ ---|δ|--- τ -x  R  |--- τ ---|δ|            x  a failure: the work since the last is lost
 
-Checkpoints that are rare lose more work to each failure, others take more time themselves. Failures do not depend on
-each other, so that no failure is seen for t seconds with the probability exp(-t/M).
+The rarer the checkpoints, the more work each failure costs; the more frequent, the more time they take themselves.
+Failures are independent: t seconds pass without one with probability exp(-t/M).
 
 Source: Young 1974, CACM 17(9), 530-531; Daly 2006, Future Generation Computer Systems 22(3), 303-312.
 """

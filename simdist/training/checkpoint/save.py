@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,7 @@ def save(
         draft = Manifest(step, comm.size, extra, agreed.tensors, ())
         _write_all(comm, root, draft, agreed.shares, tensors, disk)
         if keep is not None:
-            most = keep
-            by_one(comm, lambda: prune(root, step, most, disk))
+            by_one(comm, lambda: prune(root, step, keep, disk))
 
 
 def _write_all(
@@ -150,7 +150,6 @@ def _finish(root: Path, draft: Manifest, shares: list[Pieces], digests: list[str
         for rank, (digest, share) in enumerate(zip(digests, shares, strict=True))
         if share
     )
-    manifest = Manifest(draft.step, draft.num_ranks, draft.extra, draft.tensors, shards)
     with disk.new_file(draft_of(root, draft.step) / MANIFEST) as fd:
-        disk.write(fd, manifest.encode())
+        disk.write(fd, replace(draft, shards=shards).encode())
     commit(root, draft.step, disk)
