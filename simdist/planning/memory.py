@@ -1,6 +1,5 @@
 """Memory: the peak memory of each pipeline rank in a step, by category of the ledger."""
 
-from collections.abc import Iterator
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple
@@ -8,7 +7,6 @@ from typing import NamedTuple
 from simdist.parallel.pipeline import Peaks, joined, peaks
 from simdist.parallel.zero.formulas import kept_of
 from simdist.parallel.zero.slots import Slots
-from simdist.planning.group import Group
 from simdist.planning.job import Job, Part
 from simdist.planning.step import course
 
@@ -95,7 +93,9 @@ def _times(job: Job, rank: int, passes: Peaks) -> list[_Time]:
     layers = [job.anatomy.layers[layer] for layer in part.layers]
     text_bytes = count * sum(layer.text_bytes for layer in layers)
     gathering, reducing = _scratch(job, part)
-    after = max([gathering, *reducing, *(job.bench.scratch_bytes(*call) for call in _sums(job, rank))])
+    # Gradients of weights that ranks of other axes have, too, are summed after the passes.
+    sums = [*job.summed(part), *((group, size) for ranks, group, size in job.held_twice if rank in ranks)]
+    after = max([gathering, *reducing, *(job.bench.scratch_bytes(group, "all_reduce", size) for group, size in sums)])
     # With stage 3 the next micro-batch begins with a gather, which waits for all reductions.
     during = max([0.0, *([gathering] if zero == 3 else reducing if zero == 2 and count > 1 else [])])
     times = [
@@ -137,12 +137,3 @@ def _scratch(job: Job, part: Part) -> tuple[float, list[float]]:
     }
     gathering = max((taken(job.holders, "all_gather", size) for size in reducing), default=0.0)
     return gathering, [reducing[size] for size in sizes]
-
-
-def _sums(job: Job, rank: int) -> Iterator[tuple[Group, str, int]]:
-    """The collectives after the passes that sum gradients of weights that ranks of other axes have, too: among whom,
-    which, and on how many bytes.
-    """
-    held = [(group, num_bytes) for ranks, group, num_bytes in job.held_twice if rank in ranks]
-    for group, num_bytes in [*job.summed(job.parts[rank]), *held]:
-        yield group, "all_reduce", num_bytes

@@ -113,10 +113,10 @@ def _kind(config: Config) -> tuple[object, ...]:
 class _Search:
     """The search among all ways on one mesh: best first, by lower bounds on their steps.
 
-    A way is first as good as all its passes are without a bubble; then as what else a step takes at least; then as its
-    simulation says. When one whose time is known comes first, none can be faster. If it does not fit, its next one,
-    which recomputes more, joins the others: that only takes longer. So does it where even a lower bound on memory does
-    not fit, and then for all ways that differ only in having fewer micro-batches, which need more.
+    The bound of a way becomes closer each time it comes first: the passes without a bubble, then all that a step takes
+    at least, then the simulated step. One that comes first with the last of these is the fastest. If it does not fit,
+    its next config, which recomputes more and so takes longer, joins the queue. Where even a lower bound on memory does
+    not fit, neither do configs that differ only in having fewer micro-batches, which need more: they are not simulated.
 
     Args:
         ways: of one mesh, in the order of `ways`: those with the most micro-batches first.
@@ -169,7 +169,8 @@ class _Search:
                 continue
             job = Job(config, self._bench)
             if self._fits(least := least_bytes(job)):
-                return heappush(self._queue, (passes_s(job), number, 0, job, way[k + 1 :]))
+                heappush(self._queue, (passes_s(job), number, 0, job, way[k + 1 :]))
+                return
             self._hopeless[kind] = config.micro_batches
             self._unfit.append((least, job))
 

@@ -216,11 +216,9 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
 
 def _reduced_s(job: Job, part: Part) -> float:
     """The time to reduce gradients over dp after the passes, if not overlapped, and over the axes of `sums`."""
-    seconds, holders = 0.0, job.holders
-    if job.pipelined or job.config.method == "dp":
-        for num_bytes in job.reduced_bytes(part):
-            seconds += holders.seconds("reduce_scatter", num_bytes) + _over_copies_s(job, num_bytes)
-    return seconds + _summed_s(job, part)
+    late = job.reduced_bytes(part) if job.pipelined or job.config.method == "dp" else []
+    seconds = (job.holders.seconds("reduce_scatter", size) + _over_copies_s(job, size) for size in late)
+    return sum(seconds) + _summed_s(job, part)
 
 
 def _summed_s(job: Job, part: Part) -> float:

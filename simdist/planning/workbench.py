@@ -137,8 +137,8 @@ class Workbench:
             method.update.step(method.gradient, 1.0)
             return (comm.clock() - start_s) / method.model.parameters.size
 
-        def make() -> float:
-            seconds: list[float] = run_virtual(program, 1, self.machine(config), record=False)[0]
-            return seconds[0]
-
-        return self.once(make, "update", how, how.maker, *_model(config))
+        key = how, how.maker, *_model(config)
+        seconds: list[float] = self.once(
+            lambda: run_virtual(program, 1, self.machine(config), record=False)[0], "update", *key
+        )
+        return seconds[0]
