@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import LogLocator
 
 from simdist.asynchronous.consensus import recorded
 from simdist.errors import ArgumentError
@@ -65,7 +65,7 @@ def consensus(
 def _mark_powers(ax: Any) -> None:
     """Mark a few powers of ten on the vertical axis."""
     ax.yaxis.set_major_locator(LogLocator(numticks=7))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda error, _: f"{error:.0e}"))
+    ax.yaxis.set_major_formatter(lambda error, _: f"{error:.0e}")
     ax.minorticks_off()
     style.grid(ax)
 

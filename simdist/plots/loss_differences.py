@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.plots.records import require_each
 from simdist.words import counted
 
 __all__ = ["Losses", "loss_differences"]
@@ -74,8 +74,7 @@ def loss_differences(
 def _kinds(runs: Mapping[str, Sequence[Losses]]) -> dict[str, _Curves]:
     """The curves of each kind of loss that was measured."""
     kinds = {kind: {name: _finite(run, kind) for name, run in runs.items()} for kind in _WORDS}
-    if not runs or not all(kinds["train"].values()):
-        raise ArgumentError(f"no finite losses to draw in {[n for n, curve in kinds['train'].items() if not curve]}")
+    require_each(kinds["train"], "finite losses")
     return {kind: curves for kind, curves in kinds.items() if any(curves.values())}
 
 

@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.plots.records import require_each
 from simdist.words import counted
 
 __all__ = ["Point", "loss_race"]
@@ -39,8 +38,7 @@ def loss_race(runs: Mapping[str, Sequence[Point]], *, unit: str = "", width: flo
         ArgumentError: a run has no finite losses.
     """
     points = {name: np.array([p for p in found if np.isfinite(p[2])], float) for name, found in runs.items()}
-    if not points or not all(len(found) for found in points.values()):
-        raise ArgumentError(f"no finite losses to draw in {[name for name, found in points.items() if not len(found)]}")
+    require_each(points, "finite losses")
     by_step, by_time = ({name: _means(found, axis) for name, found in points.items()} for axis in (0, 1))
     length, sign = style.unit_of_time(max(line[-1, 1] for line in by_time.values()))
     with style.styled():
@@ -54,7 +52,7 @@ def loss_race(runs: Mapping[str, Sequence[Point]], *, unit: str = "", width: flo
         left.set(xlabel="step", ylabel=f"loss ({unit})" if unit else "loss")
         left.xaxis.set_major_locator(style.whole_numbers())
         right.set(xlabel=f"time ({sign})")
-        right.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        right.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         for ax in (left, right):
             style.losses(ax, [loss for line in by_step.values() for loss in line[:, 2].tolist()])
         style.legend(fig, handles, letters=max(len(name) for name in points))

@@ -1,11 +1,11 @@
-"""Records: the traces that a picture is given."""
+"""Records: checks of the runs that a picture is given, by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 
 from simdist.errors import ArgumentError
 from simdist.trace import Trace
 
-__all__ = ["by_name"]
+__all__ = ["by_name", "require_each"]
 
 
 def by_name(runs: Mapping[str, Trace]) -> Mapping[str, Trace]:
@@ -17,3 +17,9 @@ def by_name(runs: Mapping[str, Trace]) -> Mapping[str, Trace]:
             "or {'mine': simulate(schedule).trace()}"
         )
     return runs
+
+
+def require_each(runs: Mapping[str, Sized], what: str) -> None:
+    """Raise ArgumentError unless there are runs, and each has some of what is to be drawn."""
+    if not runs or not all(map(len, runs.values())):
+        raise ArgumentError(f"no {what} to draw in {[name for name, found in runs.items() if not len(found)]}")

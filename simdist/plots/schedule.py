@@ -26,6 +26,7 @@ from simdist.parallel.pipeline.text import is_action
 from simdist.plots import style
 from simdist.plots.arrows import Point, draw_arrows
 from simdist.plots.records import by_name
+from simdist.plots.view import MARGIN
 from simdist.trace import Span, Trace
 from simdist.trace.kind import kind
 from simdist.words import counted
@@ -33,7 +34,6 @@ from simdist.words import counted
 __all__ = ["pipeline_schedule"]
 
 _MOST_NUMBERS = 3_000
-_MARGIN = 0.75  # inches beside the rows
 _STRIP = 0.22  # of a cell's height
 _PALEST = 0.4
 
@@ -70,7 +70,7 @@ def pipeline_schedule(
         fig = style.figure(width, 0.95 + sum(heights) + 0.33 * len(panels))
         axes = fig.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for ax, (run, kept) in zip(axes, panels, strict=True):
-            scale = _Scale(length, sign, (width - _MARGIN) * 72 / end * length, _inches(run) * 72 / len(run.cells))
+            scale = _Scale(length, sign, (width - MARGIN) * 72 / end * length, _inches(run) * 72 / len(run.cells))
             notes += _kept(ax, run, kept, scale) if kept else _cells(ax, run, scale)
             notes += _arrows(ax, run, scale) if arrows and not kept else []
             _frame(ax, run, _kept_title(kept) if kept else _title(run, scale), width, last=ax is axes[-1])
@@ -245,7 +245,7 @@ def _frame(ax: Axes, run: _Run, title: str, width: float, last: bool) -> None:
     ax.tick_params(axis="y", length=0, labelsize=max(3.5, min(6.0, 200 / rows)))
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="x", labelbottom=last)
-    ax.set_title(style.wrapped(title, width - _MARGIN, 6.5), loc="left", fontsize=6.5, pad=2)
+    ax.set_title(style.wrapped(title, width - MARGIN, 6.5), loc="left", fontsize=6.5, pad=2)
 
 
 def _title(run: _Run, scale: _Scale) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from simdist.plots import style
 
@@ -24,9 +24,9 @@ def over_size(ax: Axes, written: Callable[[float], str]) -> None:
     """Set log scales: an array's size across, and upwards values that `written` formats."""
     ax.set(xscale="log", yscale="log")
     ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda num_bytes, _: style.size(num_bytes)))
+    ax.xaxis.set_major_formatter(lambda num_bytes, _: style.size(num_bytes))
     ax.yaxis.set_major_locator(_Marks(numticks=12))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
+    ax.yaxis.set_major_formatter(lambda value, _: written(value))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_formatter(NullFormatter())
         axis.set_minor_locator(NullLocator())

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError
 from simdist.plots import style
+from simdist.plots.records import require_each
 from simdist.words import counted
 
 __all__ = ["staleness"]
@@ -27,8 +26,7 @@ def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN)
     Raises:
         ArgumentError: there are no updates.
     """
-    if not runs or not all(len(found) for found in runs.values()):
-        raise ArgumentError(f"no updates to draw in {[name for name, found in runs.items() if not len(found)]}")
+    require_each(runs, "updates")
     highest = max(int(np.quantile(found, _SHOWN, method="inverted_cdf")) for found in runs.values())
     step = -(-(highest + 1) // _MOST_BARS)
     edges = np.arange(0, highest + step + 1, step) - 0.5
@@ -43,7 +41,7 @@ def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN)
             ax.stairs(shares, edges, color=style.tint(colour, 0.25), fill=True, zorder=2)
         in_bars = f", {step} in a bar" if step > 1 else ""
         ax.set(xlabel=f"staleness (updates in between{in_bars})", ylabel="share of updates")
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+        ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
         ax.xaxis.set_major_locator(style.whole_numbers())
         ax.set_axisbelow(True)
         style.grid(ax)

@@ -15,7 +15,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from simdist.errors import ArgumentError
 
@@ -197,7 +197,7 @@ def losses(ax: Axes, found: Sequence[float]) -> None:
     """Scale the vertical axis for these losses: logarithmic if they differ as much as those of a diverging run."""
     if min(found) > 0 and max(found) > 30 * min(found):
         ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+        ax.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
         ax.minorticks_off()
     grid(ax)
 

@@ -1,25 +1,25 @@
 """Waiting: the shares of its time that each rank worked and waited."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from simdist.errors import ArgumentError
 from simdist.plots import style
-from simdist.plots.records import by_name
+from simdist.plots.records import by_name, require_each
 from simdist.trace import Trace
 from simdist.trace.statistics import RankStatistics
 
 __all__ = ["waiting"]
 
-_PARTS = {
-    "computing": ("compute", ""),
-    "communicating": ("send", ""),
-    "waiting": ("wait", "////"),
+_PARTS: dict[str, tuple[str, str, Callable[[RankStatistics], float]]] = {
+    "computing": ("compute", "", lambda rank: rank.computing_s),
+    "communicating": ("send", "", lambda rank: rank.communicating_s - rank.waiting_s),
+    "waiting": ("wait", "////", lambda rank: rank.waiting_s),
 }
+"""The parts of a rank's time: the kind whose colour each has, its hatch, and its seconds."""
 
 
 def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
@@ -32,8 +32,7 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
     Raises:
         ArgumentError: a run has no spans, or is no trace.
     """
-    if not by_name(runs) or not all(len(trace) for trace in runs.values()):
-        raise ArgumentError(f"no spans to draw in {[name for name, trace in runs.items() if not len(trace)]}")
+    require_each(by_name(runs), "spans")
     found = {name: trace.statistics() for name, trace in runs.items()}
     ranks = max(len(told) for told in found.values())
     with style.styled():
@@ -46,7 +45,7 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
         axes[0].set(ylabel="rank", ylim=(ranks - 0.5, -0.5))
         handles = [
             Patch(facecolor=style.colour(kind), hatch=hatch, edgecolor="#888888" if hatch else "none", label=part)
-            for part, (kind, hatch) in _PARTS.items()
+            for part, (kind, hatch, _) in _PARTS.items()
         ]
         early = any(sum(_share(rank, part) for part in _PARTS) < 0.98 for told in found.values() for rank in told)
         style.legend(fig, handles, "White: none of these was recorded." if early else "")
@@ -57,7 +56,7 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
 def _bars(ax: Axes, told: list[RankStatistics]) -> None:
     """One bar per rank: computing, communicating with a rank that was ready, and waiting."""
     left = [0.0] * len(told)
-    for part, (kind, hatch) in _PARTS.items():
+    for part, (kind, hatch, _) in _PARTS.items():
         shares = [_share(rank, part) for rank in told]
         bars = ax.barh(range(len(told)), shares, left=left, height=0.8, linewidth=0, facecolor=style.colour(kind))
         for bar in bars if hatch else ():
@@ -70,14 +69,7 @@ def _bars(ax: Axes, told: list[RankStatistics]) -> None:
 
 
 def _share(rank: RankStatistics, part: str) -> float:
-    if not rank.elapsed_s:
-        return 0.0
-    seconds = {
-        "computing": rank.computing_s,
-        "communicating": rank.communicating_s - rank.waiting_s,
-        "waiting": rank.waiting_s,
-    }[part]
-    return seconds / rank.elapsed_s
+    return _PARTS[part][2](rank) / rank.elapsed_s if rank.elapsed_s else 0.0
 
 
 def _finding(found: Mapping[str, list[RankStatistics]]) -> str:
