@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 from simdist.errors import ArgumentError, require_known, require_least, require_more
 
-__all__ = ["Schedule"]
+__all__ = ["SHAPES", "Schedule"]
 
-_SHAPES: dict[str, Callable[[float, float], float]] = {  # of the share done, and the step over warmup_steps
-    "constant": lambda done, times: 1.0,
+SHAPES: dict[str, Callable[[float, float], float]] = {
+    "cosine": lambda done, times: (1 + math.cos(math.pi * done)) / 2,
     "linear": lambda done, times: 1 - done,
     "quadratic": lambda done, times: (1 - done) ** 2,
-    "cosine": lambda done, times: (1 + math.cos(math.pi * done)) / 2,
+    "constant": lambda done, times: 1.0,
     "inverse-sqrt": lambda done, times: 1 / math.sqrt(times),
 }
+"""The rate after the warm-up, as a share of the peak, by the share of steps done and the step over warmup_steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Schedule:
     drops: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        require_known("shape of a schedule", self.shape, _SHAPES)
+        require_known("shape of a schedule", self.shape, SHAPES)
         require_more("peak", self.peak, 0)
         require_least("steps", self.steps, 1)
         require_least("warmup_steps", self.warmup_steps, 0)
@@ -77,4 +78,4 @@ class Schedule:
             return self.start + (self.peak - self.start) * climbed / self.warmup_steps
         done = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         times = max(1.0, (min(step, self.steps) + 1) / max(1, self.warmup_steps))
-        return self.peak * (self.floor + (1 - self.floor) * _SHAPES[self.shape](min(1.0, done), times))
+        return self.peak * (self.floor + (1 - self.floor) * SHAPES[self.shape](min(1.0, done), times))

@@ -15,6 +15,7 @@ from simdist.errors import ArgumentError
 from simdist.nn.hugging_face import HUGGING_FACE
 from simdist.nn.shape import BLOCKS, RECOMPUTATIONS
 from simdist.optim import Schedule
+from simdist.optim.schedule import SHAPES
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.compression import compression_defaults, compressions
 from simdist.parallel.pipeline.schedules import FILES, OTHER_NAMES, schedules
@@ -32,7 +33,6 @@ __all__ = ["BRINGING", "Config", "options"]
 BRINGING = ("zero", "pp", "schedule", "chunks", "compress")
 """Settings that imply their method, if none is given."""
 
-_SCHEDULES = ("cosine", "linear", "quadratic", "constant", "inverse-sqrt")
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -115,7 +115,7 @@ class Config:
 
     optimizer: str = option("update", Per("model", mlp="sgd", gpt="adamw"), "update rule", optimizers)
     learning_rate: float = option("update", _of_optimizer("learning_rate"), "its peak", above=True, alias="lr")
-    rate_schedule: str = option("update", "cosine", "its decay after the warm-up", _SCHEDULES, alias="lr-schedule")
+    rate_schedule: str = option("update", "cosine", "its decay after the warm-up", tuple(SHAPES), alias="lr-schedule")
     warmup_steps: int = option("update", 20, "steps in which the rate climbs to its peak")
     momentum: float = option("update", _of_optimizer("momentum"), "decay of the velocity; 0 in async and ssp", below=1)
     beta1: float = option("update", _of_optimizer("beta1"), "decay of the mean gradient", below=1)
