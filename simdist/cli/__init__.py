@@ -106,8 +106,9 @@ def _end_on_signals() -> None:
 
 
 def _say(verb: str, what: str) -> None:
-    """Print an error, after the verb and, under mpirun, the rank, unless the error names the rank that it is of; a
-    node's ranks print what is the same once.
+    """Print an error after the verb and, under mpirun, the rank, unless the error names one.
+
+    What is the same on several ranks of a node is printed once.
     """
     who = place()
     if who is None:

@@ -17,8 +17,8 @@ _MOST_TRIALS = 20
 def fitted_efficiency(config: Config, cluster: Cluster, ranks: int, measured_s: float) -> float:
     """The `flops_efficiency` of a device with which the predicted step takes the measured time, to a thousandth.
 
-    Everything else is as the cluster says; what its links and memory take longer than that is thus counted as
-    computing, so a step in which they wait little tells most.
+    Everything else is as the cluster says. Where its links and memory are slower than that, the difference counts as
+    computing; so a step that waits little for them tells most.
 
     Args:
         config: of the measured run, for plans: with device "phantom".
@@ -28,7 +28,7 @@ def fitted_efficiency(config: Config, cluster: Cluster, ranks: int, measured_s: 
     Cost: some four predictions.
 
     Raises:
-        ArgumentError: the step takes longer with devices that compute at their peak, or never so long; or as of `Job`.
+        ArgumentError: even at their peak devices take longer, or with no efficiency so long; or as of `Job`.
     """
     require_more("measured_s", measured_s, 0)
 

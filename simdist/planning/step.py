@@ -162,7 +162,7 @@ def _travel(job: Job, pieces: Sequence[Piece]) -> Travel:
 def _sent(job: Job, pieces: Sequence[Piece], travel: Travel) -> list[tuple[float, float]]:
     """By layer, the time of a micro-batch's forward and backward in which it needs a link that pieces travel over.
 
-    Of each kind of link: the time that a layer gains if these take no time, times the share that the pieces gain.
+    For each kind of link: the time that a layer saves if such links take none, times the share that the pieces save.
     """
     layers, nodes = job.anatomy.layers, job.group(*CUTTING).nodes
     sent_s = [(0.0, 0.0)] * len(layers)

@@ -53,7 +53,7 @@ class Gauge:
     Args:
         comm: whose clock and record to read.
         keep_steps: of how many of the last steps the record is kept; earlier ones are counted, then dropped.
-        first: the row of the record from which on it may drop; by default, the next.
+        first: the first row of the record that it may drop; by default, the next.
 
     Attributes:
         total: what all steps so far cost.

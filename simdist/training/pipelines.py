@@ -75,7 +75,7 @@ def _schedule(name: str, stages: int, micro_batches: int, chunks: int | None, ti
 def _made(
     by: Callable[..., Schedule], name: str, stages: int, micro_batches: int, given: tuple[tuple[str, Any], ...]
 ) -> Schedule:
-    """The schedule that `by` makes; another one that is registered by this name, as by a notebook's cell, is not it."""
+    """The schedule of this name, kept by its maker too: a notebook's cell may register the name anew."""
     return schedule(name, stages=stages, micro_batches=micro_batches, **dict(given))
 
 
