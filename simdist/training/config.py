@@ -158,10 +158,7 @@ class Config:
         "ranks that shard one model (hybrid sharding); 0 for all of dp",
     )
     bucket_bytes: int = option(
-        "ranks",
-        Per("method", ddp=BUCKET_BYTES, zero=BUCKET_BYTES),
-        "gradients reduced together during backward",
-        least=1,
+        "ranks", _per_method(("ddp", "zero"), BUCKET_BYTES), "gradients reduced together during backward", least=1
     )
     algorithm: str = option(
         "ranks",
@@ -182,11 +179,7 @@ class Config:
     compress_share: float = option("ranks", _of_compression("share"), "share of the items to send", below=1, above=True)
     compress_block: int = option("ranks", _of_compression("block"), "items that share a scale", least=1)
     compress_rank: int = option("ranks", _of_compression("rank"), "rank of the matrices that are sent", least=1)
-    check_every: int = option(
-        "ranks",
-        Per("method", lambda: dict.fromkeys(whole(), 0)),
-        "steps between comparisons of all replicas; 0 for none",
-    )
+    check_every: int = option("ranks", _per_method(whole, 0), "steps between comparisons of all replicas; 0 for none")
 
     servers: int = option(
         "asynchronous", _per_method(SERVED, 1), "ranks that keep the weights; the others are workers", least=1
@@ -233,8 +226,11 @@ class Config:
         for name, what in options():  # first of all, because names imply other settings
             object.__setattr__(self, name, what.named(getattr(self, name)))
         object.__setattr__(self, "method", self._implied_method())
-        for name, value in (self._implied_rule() | self._implied_run()).items():
-            object.__setattr__(self, name, value)
+        for name, value in self._implied().items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.pp == 1 and self.method != "pipeline":  # one stage is no pipeline
+            object.__setattr__(self, "pp", None)
         known: dict[str, Any] = {}
         for name, what in options():
             known[name] = what.resolve(name, getattr(self, name), known)
@@ -260,28 +256,24 @@ class Config:
             return "zero"
         return "compressed" if self.method is None and self.compress else self.method
 
-    def _implied_rule(self) -> dict[str, Any]:
-        """What the method implies for the model and the update, where nothing else was given.
+    def _implied(self) -> dict[str, Any]:
+        """What the device implies, and the method for the model and the update, where nothing else is given.
 
-        Stages that update at different times cannot share a table, nor agree on a norm. DiLoCo's inner rule is AdamW.
-        Late updates act like momentum, so none is added: Mitliagkas, Zhang, Hadjis, Ré 2016, arXiv 1605.09774.
+        Phantoms have no numbers, so a second step, losses and texts would be useless. DiLoCo's inner rule is AdamW.
+        Stages that update at different times cannot share a table, nor agree on a norm. Late updates act like momentum,
+        so none is added: Mitliagkas, Zhang, Hadjis, Ré 2016, arXiv 1605.09774.
         """
-        if self.method == "diloco" and self.optimizer is None:
-            return {"optimizer": "adamw"}
-        if self.method == "pipeline" and is_updating(self.schedule):
-            implied = {"clip_norm": 0.0} | ({"logits": "untied"} if self.model == "gpt" else {})
-            return {name: value for name, value in implied.items() if getattr(self, name) is None}
         plain = self.optimizer == "sgd" or (self.optimizer is None and self.model in (None, "mlp"))
-        late = self.method in ("async", "ssp") and self.momentum is None
-        return {"momentum": 0.0} if plain and late else {}
-
-    def _implied_run(self) -> dict[str, Any]:
-        """What phantoms imply, where nothing else was given: without numbers, a second step, losses and texts are
-        useless. And one stage is no pipeline.
-        """
-        implied = {"steps": 1, "validation_windows": 0, "sample_bytes": 0} if self.device == "phantom" else {}
-        implied = {name: value for name, value in implied.items() if getattr(self, name) is None}
-        return implied | ({"pp": None} if self.pp == 1 and self.method != "pipeline" else {})
+        implied: dict[str, Any] = {}
+        if self.device == "phantom":
+            implied |= {"steps": 1, "validation_windows": 0, "sample_bytes": 0}
+        if self.method == "diloco":
+            implied |= {"optimizer": "adamw"}
+        if self.method == "pipeline" and is_updating(self.schedule):
+            implied |= {"clip_norm": 0.0} | ({"logits": "untied"} if self.model == "gpt" else {})
+        if self.method in ("async", "ssp") and plain:
+            implied |= {"momentum": 0.0}
+        return implied
 
     def rates(self) -> Schedule:
         """The learning rate of each step."""

@@ -22,10 +22,6 @@ _DRAWN_BYTES = 8
 """Of an initial weight: each matrix is drawn whole and in float64, even if this rank has only a part of it."""
 
 
-def _mlp(config: Config, parts: Parts | None) -> Model:
-    return mlp(config.context_bytes, config.embedding_width, config.hidden_width, config.hidden_layers)
-
-
 _OTHER_NAMES = {"context": "context_bytes", "flash": "flash_attention", "alpha": "balance"}
 """Of fields of a Shape, the settings; the others are called alike, but for `logits`, which is tied or untied."""
 _OF_TRAINING = ("dropout", "recompute", "flash", "capacity_factor", "alpha", "group")
@@ -39,11 +35,10 @@ def _shape(config: Config) -> Shape:
     return Shape(**{**given, **none}, tied=config.logits == "tied")
 
 
-def _gpt(config: Config, parts: Parts | None) -> Model:
-    return gpt(_shape(config), parts)
-
-
-_MODELS: dict[str, Callable[[Config, Parts | None], Model]] = {"gpt": _gpt, "mlp": _mlp}
+_MODELS: dict[str, Callable[[Config, Parts | None], Model]] = {
+    "gpt": lambda c, parts: gpt(_shape(c), parts),
+    "mlp": lambda c, parts: mlp(c.context_bytes, c.embedding_width, c.hidden_width, c.hidden_layers),
+}
 
 
 def shape(config: Config) -> Shape | None:

@@ -78,10 +78,10 @@ def promise(method: Learner, config: Config) -> Promise | None:
     """The predicted cost of a step; None without a pipeline."""
     if not isinstance(method, Pipeline | PipeDream):
         return None
-    own = partition(config.global_batch_size, method.mesh.sizes["dp"] * method.mesh.sizes["ep"])[0]
-    windows = [part.stop - part.start for part in partition(own.stop - own.start, config.micro_batches)]
-    stages = _footprints(method, config, max(windows))
-    took = predicted_taken(method.schedule, stages, [n / max(windows) for n in windows])
+    own = partition(config.global_batch_size, method.mesh.sizes["dp"] * method.mesh.sizes["ep"]).largest
+    windows = partition(own, config.micro_batches)
+    stages = _footprints(method, config, windows.largest)
+    took = predicted_taken(method.schedule, stages, [windows.size(k) / windows.largest for k in range(len(windows))])
     return Promise(method, stages, took, validate(method.schedule).messages)
 
 
@@ -138,7 +138,7 @@ def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise
 
 
 def memory(promised: Promise, went: Sequence[Simulation]) -> dict[str, Prediction]:
-    """What a pipeline holds otherwise than data parallelism does, on this rank, by category of the ledger."""
+    """What this rank of a pipeline holds, in the categories in which that is not as in data parallelism."""
     method = promised.method
     one, rank = method.schedule, method.mesh.pp.rank
     mine = promised.taken[rank]
