@@ -238,12 +238,7 @@ def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> list[str]:
 
 def _frame(ax: Axes, run: _Run, title: str, width: float, last: bool) -> None:
     """Write the title, and the names of the rows."""
-    rows = len(run.cells)
-    shown = range(0, rows, max(1, -(-rows // 40)))
-    ax.set_yticks(shown, [f"rank {rank}" for rank in shown])
-    ax.set_ylim(rows - 0.45, -0.55)
-    ax.tick_params(axis="y", length=0, labelsize=max(3.5, min(6.0, 200 / rows)))
-    ax.spines["left"].set_visible(False)
+    style.name_rows(ax, [f"rank {rank}" for rank in range(len(run.cells))], 6.0)
     ax.tick_params(axis="x", labelbottom=last)
     ax.set_title(style.wrapped(title, width - MARGIN, 6.5), loc="left", fontsize=6.5, pad=2)
 

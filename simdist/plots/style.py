@@ -34,6 +34,7 @@ __all__ = [
     "ink_on",
     "legend",
     "losses",
+    "name_rows",
     "rank_colour",
     "rank_key",
     "seconds",
@@ -191,6 +192,16 @@ def whole_numbers(most: int | None = None) -> MaxNLocator:
 def grid(ax: Axes) -> None:
     """Draw faint lines across."""
     ax.grid(True, axis="y", color="#EEEEEE", linewidth=0.5)
+
+
+def name_rows(ax: Axes, names: Sequence[str], points: float) -> None:
+    """Name rows from the top, at most 40 of them, in type of at most so many points."""
+    rows = len(names)
+    every = -(-rows // 40)
+    ax.set_yticks(range(0, rows, every), names[::every])
+    ax.set_ylim(rows - 0.45, -0.55)
+    ax.tick_params(axis="y", length=0, labelsize=max(3.5, min(points, 200 / rows)))
+    ax.spines["left"].set_visible(False)
 
 
 def losses(ax: Axes, found: Sequence[float]) -> None:

@@ -6,6 +6,7 @@
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -197,16 +198,12 @@ def _shares(ax: Axes, view: View) -> dict[str, str]:
 
 def _axes(ax: Axes, view: View) -> None:
     """Write the names of the rows, and the scale."""
-    rows = len(view.rows)
     several = any(stream != "main" for _, stream in view.rows)
     names = [f"rank {rank}" if stream == "main" or not several else stream for rank, stream in view.rows]
-    every = max(1, -(-rows // 40))
-    ax.set_yticks(range(0, rows, every), names[::every])
-    ax.set(xlim=(0, view.x(view.end_s)), ylim=(rows - 0.45, -0.55))
-    ax.tick_params(axis="y", length=0, labelsize=max(3.5, min(6.5, 200 / rows)))
-    for before, after in zip(list(view.rows)[:-1], list(view.rows)[1:], strict=True):
+    style.name_rows(ax, names, 6.5)
+    ax.set_xlim(0, view.x(view.end_s))
+    for before, after in pairwise(view.rows):
         if before[0] != after[0]:
             ax.axhline(view.rows[after] - 0.5, color=style.FAINT, linewidth=0.4, zorder=0)
-    ax.spines["left"].set_visible(False)
     since = "" if view.start_s == 0 else f" since {style.seconds(view.start_s)}"
     ax.set_xlabel(f"time{since} ({view.unit[1]})")

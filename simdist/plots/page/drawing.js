@@ -58,7 +58,10 @@ function draw() {
   ctx.save();
   ctx.beginPath(); ctx.rect(GUTTER, AXIS, width - GUTTER, height - AXIS); ctx.clip();
   drawGrid();
-  for (const track of tracks.filter(visible)) track.memory ? drawMemory(track) : drawRow(track);
+  for (const track of tracks.filter(visible)) {
+    if (track.memory) drawMemory(track);
+    else for (const layer of rows[track.row]) drawLayer(layer, track);
+  }
   const missing = drawArrows();
   ctx.restore();
   drawAxis();
@@ -73,10 +76,6 @@ const widths = new Map();
 function fits(word, room) {
   if (!widths.has(word)) widths.set(word, ctx.measureText(word).width);
   return widths.get(word) + 6 < room;
-}
-
-function drawRow(track) {
-  for (const layer of rows[track.row]) drawLayer(layer, track);
 }
 
 // Of spans that look alike and are narrower than a pixel, one per pixel is drawn: this bounds the time of a frame.
