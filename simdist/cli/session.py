@@ -108,7 +108,7 @@ class Session:
                 progress.say(self._stopped(trainer.stopped, trainer.done, folder, trainer.comm))
 
     def _kept(self, folder: RunFolder, comm: Communicator) -> list[str]:
-        """The message of a run that saves checkpoints on its way: if a rank dies, nobody can say it any more."""
+        """How to go on from the checkpoints on the way: said at the start, as nobody may be left to say it later."""
         if not (every := self.config.checkpoint_every):
             return []
         return [f"checkpoints every {every} steps; from the last one go on with: {self._again(folder, comm)}"]

@@ -123,7 +123,7 @@ class Job:
         return self.bench.once(lambda: [Part(layers, self.anatomy.of(layers)) for layers in each], "parts", *key)
 
     def _of_parts(self, find: Callable[[list[dict[str, int]]], T], name: str) -> T:
-        """What `find` finds of the weights of all parts: once for all runs on the bench with the same."""
+        """The result of `find` for the weights of all parts: found once for all runs on the bench with these parts."""
         key = *self.bench.cut(self.config), *(part.layers for part in self.parts)
         return self.bench.once(lambda: find([part.weights for part in self.parts]), name, *key)
 
@@ -184,7 +184,7 @@ class Job:
         return self.bench.once(lambda: [joined(self.anatomy.layers[bound]) for bound in self.bounds], "stages", *key)
 
     def once(self, make: Callable[[], T], name: str) -> T:
-        """What `make` finds of the passes of this pipeline: once for all runs on the bench with the same."""
+        """The result of `make` for this pipeline's passes: found once for all runs on the bench with these."""
         config = self.config
         made = maker(config.schedule), config.schedule, config.chunks, config.micro_batches
         return self.bench.once(make, name, *made, *self.sizes.values(), self.windows, *self.bench.cut(config))

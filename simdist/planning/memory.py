@@ -18,8 +18,8 @@ class RankMemory(NamedTuple):
 
     Attributes:
         peaks: the most bytes of each category, by name.
-        num_bytes: the most of all at once. That is less than the sum of the peaks, because between layers most may pass
-            when little is kept.
+        num_bytes: the most at any one time: less than the sum of the peaks, because what passes between layers may be
+            most when little is kept.
     """
 
     peaks: dict[str, float]

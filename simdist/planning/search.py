@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from simdist.errors import require_kind
@@ -89,7 +89,7 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
     """
     require_kind("bench", bench, Workbench, 'Workbench("h100", ranks=8)')
     best, too_large, tried = list[Plan](), list[Plan](), 0
-    for _, way in groupby(ways(given, bench.ranks, bench.cluster), _mesh):
+    for _, way in groupby(ways(given, bench.ranks, bench.cluster), lambda way: _mesh(way[0])):
         found = _Search(way, bench, seen)
         tried += found.tried
         fastest = found.fastest()
@@ -99,15 +99,9 @@ def search(given: Mapping[str, Any], bench: Workbench, seen: Callable[[], object
     )
 
 
-def _mesh(way: Sequence[Config]) -> tuple[int | None, ...]:
-    config = way[0]
-    return config.dp, config.tp, config.pp, config.sp, config.ep
-
-
-def _kind(config: Config) -> tuple[object, ...]:
-    """What tells the configs of a mesh apart, except into how many micro-batches they cut a batch."""
-    how = config.sequence_parallel, config.ulysses, config.method, config.zero, config.shards
-    return *how, config.schedule, config.chunks, config.recompute
+_mesh = attrgetter("dp", "tp", "pp", "sp", "ep")
+_kind = attrgetter("sequence_parallel", "ulysses", "method", "zero", "shards", "schedule", "chunks", "recompute")
+"""What tells the configs of a mesh apart, except into how many micro-batches they cut a batch."""
 
 
 class _Search:

@@ -36,7 +36,7 @@ def loss_differences(
     """Loss over steps, in training and in validation; below, its absolute difference from the first run's.
 
     The first run is a broad band, so that curves on top of it can be seen. Differences are on a log scale, which
-    cannot show zero. There is no panel for what nothing was measured of: validation, or differences of a single run.
+    cannot show zero. Validation that was not measured has no panel, nor have the differences of a single run.
 
     Args:
         runs: name -> its losses; the first is the one that all others are compared with.

@@ -69,7 +69,7 @@ def _parts_s(plan: Plan, bench: Workbench) -> list[float]:
 
 
 def _held_at_once(plan: Plan) -> dict[str, float]:
-    """Bytes of each category, together the peak. What comes and goes is not at its own peak then: it is cut in turn."""
+    """Bytes of each category, which add up to the peak. What comes and goes is not at its own peak then, and is cut."""
     held = dict(plan.memory)
     for each in ("buffers", "communication", "activations"):
         held[each] -= min(held[each], max(0.0, sum(held.values()) - plan.num_bytes))

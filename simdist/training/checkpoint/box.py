@@ -105,7 +105,7 @@ class Box:
         return rest
 
     def rows(self, part: "Box") -> "tuple[int, Box]":
-        """How many of its items come before the whole rows of it that hold `part`, and these rows."""
+        """Of the whole rows of it that hold `part`: how many of its items come before them, and their box."""
         if not self.spans:
             return 0, self
         rows = Box(part.spans[:1] + self.spans[1:])

@@ -27,8 +27,8 @@ def export(root: str | Path, path: str | Path, step: int | None = None, *, prefi
         root: the folder of the checkpoints.
         path: the new file, which replaces an old one atomically.
         step: which checkpoint; the latest if None.
-        prefix: the tensors whose names are this and a parameter's name are written, by the parameter's name:
-            "" is for the weights themselves.
+        prefix: tensors named by this and a parameter's name are written, under the parameter's name; "" for the
+            weights themselves.
 
     Raises:
         CorruptCheckpoint, CheckpointError: as of `load`.
