@@ -18,9 +18,6 @@ from simdist.words import aligned, counted
 
 __all__ = ["details", "fit_text", "headline", "mesh_text", "overview", "table", "zero_text"]
 
-_LEGEND_OF_SP = "sp 4u: Ulysses; sp 4: ring attention."
-_LEGEND_OF_TP = "tp 4s: with sequence parallelism."
-_LEGEND_OF_SHARDS = "zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding)."
 _LEGEND = (
     "8 of 2: eight micro-batches of two windows. Shares of a step: waiting for other stages (bubble), waiting for",
     "gradients and gathered weights that is not overlapped (gradients), and updating weights (update).",
@@ -74,9 +71,9 @@ def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) ->
     device = bench.cluster.device
     at_peak = device.flops_efficiency == device.memory_efficiency == 1
     marks = {
-        _LEGEND_OF_TP: any(plan.config.sequence_parallel for plan in plans),
-        _LEGEND_OF_SHARDS: any(plan.config.shards for plan in plans),
-        _LEGEND_OF_SP: "sp" in axes,
+        "tp 4s: with sequence parallelism.": any(p.config.sequence_parallel for p in plans),
+        "zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding).": any(p.config.shards for p in plans),
+        "sp 4u: Ulysses; sp 4: ring attention.": "sp" in axes,
     }
     legend = [*(mark for mark, shown in marks.items() if shown), *_LEGEND, *([_AT_PEAK] if at_peak else [])]
     return [*aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]
