@@ -1,6 +1,7 @@
 """Trainer: the loop."""
 
 import signal
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isfinite
@@ -116,7 +117,7 @@ class Trainer:
         self._judge = Judge(self.text.validation, self.data, config, stride)
         self._rate = config.rates()
         self.ledger = Ledger(comm.clock)
-        self.remembered: list[tuple[float, float]] = []
+        self.remembered: deque[tuple[float, float]] = deque(maxlen=_LEDGER_STEPS)
         with recorded(self.ledger):
             self.method = layout.method(model)
         self.ledger.begin()
@@ -207,7 +208,7 @@ class Trainer:
         start_s = self.comm.clock()
         with recorded(self.ledger):
             yield
-        self.remembered = [*self.remembered[1 - _LEDGER_STEPS :], (start_s, self.comm.clock())]
+        self.remembered.append((start_s, self.comm.clock()))
 
     def _part(self, step: int) -> Part:
         """This rank's part of a batch."""
