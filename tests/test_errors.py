@@ -107,7 +107,7 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
         (lambda: Linear("a", 3, 2.5), "a size of a.w is 2.5; needs a whole number"),
         (lambda: Embedding("a", "many", 4), "a size of a.table is 'many'; needs a whole number"),
         (lambda: Adam([1.0, 2.0]), r"weights \[1.0, 2.0\]; needs one flat vector"),
-        (lambda: Schedule(1.0, float("nan")), "steps nan, warmup_steps 0; needs"),
+        (lambda: Schedule(1.0, float("nan")), "steps is nan; needs at least 1"),
         (
             lambda: sd.run(lambda: 3),
             "called with a communicator; this one cannot be: too many positional",
