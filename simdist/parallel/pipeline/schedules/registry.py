@@ -115,7 +115,7 @@ def maker(name: str) -> Callable[..., Schedule]:
         return partial(_loaded, name)
     if (first := first_name(name)) not in _MAKERS:
         raise unknown_schedule(name, _MAKERS)
-    return _MAKERS.find(first)
+    return _MAKERS[first]
 
 
 def unknown_schedule(name: str, known: Iterable[str]) -> UnknownNameError:
