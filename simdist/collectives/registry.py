@@ -260,8 +260,8 @@ def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = Fal
             return Choice(known[pick.shared], known[pick.own])
         if cluster.one_memory and 1 < ranks <= _MOST_IN_ONE_MEMORY and "direct" in known:
             # On all machines measured, a meeting takes less time than a message sent from Python.
-            name, least = _LONG.get((operation, ranks), ("direct", 0))
-            return Choice(known["direct"], known[name if num_bytes >= least else "direct"])
+            name, least, most = _LONG.get((operation, ranks), ("direct", 0, inf))
+            return Choice(known["direct"], known[name if least <= num_bytes <= most else "direct"])
     in_memory = cluster.one_memory and nodes.most <= _MOST_IN_ONE_MEMORY and not by_messages
     links = links_of(cluster, nodes.num_nodes > 1)
     name = _fastest(operation, case_of(nodes, num_bytes, cluster.one_memory), links, in_memory)
@@ -269,14 +269,22 @@ def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = Fal
 
 
 _LONG = {
-    ("all_gather", 2): ("ring", 1 << 16),
-    ("all_gather", 4): ("ring", 1 << 23),
-    ("all_to_all", 2): ("pairwise", 1 << 16),
-    ("all_to_all", 4): ("pairwise", 1 << 20),
-    ("broadcast", 2): ("linear", 1 << 16),
+    ("all_gather", 2): ("ring", 1 << 16, inf),
+    ("all_gather", 4): ("ring", 1 << 23, inf),
+    ("all_reduce", 2): ("ring", 1 << 22, inf),
+    ("all_reduce", 4): ("ring", 1 << 22, inf),
+    ("all_to_all", 2): ("pairwise", 1 << 14, inf),
+    ("all_to_all", 3): ("pairwise", 1 << 20, inf),
+    ("all_to_all", 4): ("pairwise", 1 << 20, inf),
+    ("broadcast", 2): ("linear", 1 << 14, inf),
+    ("reduce", 2): ("linear", 1 << 16, 1 << 20),
+    ("reduce_scatter", 2): ("pairwise", 1 << 14, inf),
+    ("reduce_scatter", 3): ("pairwise", 1 << 20, inf),
+    ("reduce_scatter", 4): ("pairwise", 1 << 22, inf),
 }
-"""By collective and number of ranks: an algorithm by messages, and from how many bytes on it beats `direct` for arrays
-in private memory. Measured with MPICH 5 and Open MPI 5 on two cores. A message copies once, staging twice."""
+"""By collective and number of ranks: an algorithm by messages, and from how many bytes to how many it beats `direct`
+for arrays in private memory, as measured with MPICH 5 and Open MPI 5 on two cores. A message copies once, staging
+twice."""
 
 _MOST_IN_ONE_MEMORY = 256
 """Up to how many ranks per memory `auto` considers algorithms without messages: each reads what all others wrote."""

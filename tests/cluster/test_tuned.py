@@ -113,10 +113,13 @@ def test_auto_goes_by_the_table_and_else_by_the_model():
         (2, "all_gather", 1 << 16, "ring"),
         (3, "all_gather", 1 << 30, "direct"),
         (4, "all_to_all", 1 << 20, "pairwise"),
-        (2, "all_reduce", 1 << 30, "direct"),
+        (2, "all_reduce", (1 << 22) - 1, "direct"),
+        (2, "all_reduce", 1 << 30, "ring"),
+        (2, "reduce", 1 << 20, "linear"),
+        (2, "reduce", 1 << 30, "direct"),
     ],
 )
-def test_without_a_table_long_arrays_in_own_memory_that_are_only_copied_go_by_messages(
+def test_without_a_table_arrays_in_own_memory_go_by_messages_where_staging_copies_too_much(
     ranks, operation, num_bytes, own
 ):
     machine = preset("this-machine").with_(tuned=None)
