@@ -146,8 +146,8 @@ def hyperx(*sides: int, hosts: int = 1, links: int = 1) -> Topology:
 def torus(*sides: int, closed: bool = True) -> Topology:
     """The product of the sides in hosts, each with cables to the next and the last one along every side.
 
-    A side of 2 has one cable, not two; a torus of such sides alone is a hypercube. The halves are those of the longest
-    side.
+    A side of 2 has one cable, not two; a torus of such sides alone is a hypercube. The halves are those of the side
+    where fewest cables join them: the longest, except that of 3 and 2 it is the latter.
 
     Args:
         closed: if not, the ends of a side are not joined: a mesh. Of 8 x 8 hosts it has 112 cables, of which 8 join the
@@ -157,12 +157,12 @@ def torus(*sides: int, closed: bool = True) -> Topology:
         ArgumentError: there is no side, or one is no whole number of at least 1.
     """
     lengths = _lengths("torus", sides)
-    hosts, longest = prod(lengths), max(lengths)
+    hosts = prod(lengths)
     rings = {side: closed and side > 2 for side in lengths}
     cables = sum(hosts if rings[side] else hosts * (side - 1) // side for side in lengths)
-    across = (1 + rings[longest]) * (longest > 1)
+    across = min(((1 + rings[side]) * hosts // side for side in lengths if side > 1), default=0)
     hops = sum(side // 2 if rings[side] else side - 1 for side in lengths)
-    return Topology(hosts, 0, cables, across * hosts // longest, hops)
+    return Topology(hosts, 0, cables, across, hops)
 
 
 def _lengths(network: str, sides: tuple[int, ...]) -> list[int]:

@@ -175,6 +175,12 @@ def test_a_torus_of_twos_is_a_hypercube(lg):
     assert torus(*[2] * lg) == (2**lg, 0, lg * 2 ** (lg - 1), 2 ** (lg - 1), lg)
 
 
+@pytest.mark.parametrize("sides", [(3, 2), (2, 3), (3, 2, 2), (3, 3)])
+def test_a_torus_of_threes_and_twos_is_a_hyperx(sides):
+    """All of a side are joined to each other; of two triangles that three cables join, these are the bisection."""
+    assert torus(*sides)[2:] == hyperx(*sides)[2:]
+
+
 def test_the_network_of_t2hx():
     """Domke et al. 2019, SC19: 672 nodes on 96 switches of 12 x 8, with 57.1% of the full bisection."""
     found = hyperx(12, 8, hosts=7)
