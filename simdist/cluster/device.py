@@ -7,8 +7,13 @@ import numpy as np
 
 from simdist.cluster.limits import check_least, check_positive, check_share
 from simdist.errors import ArgumentError
+from simdist.words import meant
 
 __all__ = ["Device"]
+
+_LENGTHS = "float64", "float32", "float16", "float8"
+_OTHER_NAMES = {"fp64": "float64", "fp32": "float32", "bfloat16": "float16", "bf16": "float16", "fp16": "float16"}
+_OTHER_NAMES |= {"fp8": "float8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +52,19 @@ class Device:
     def computing_in(self, dtype: Any) -> "Device":
         """This device, with its rate for numbers of this dtype as its rate.
 
+        Args:
+            dtype: also by a name such as "bf16" or "fp8".
+
         Raises:
-            ArgumentError: they are integers, whose rate is not known.
+            ArgumentError: they are integers or the like, whose rate is not known.
         """
-        kind = np.dtype(dtype)
-        if kind.kind in "biu":
-            raise ArgumentError(f"{self.name} computing in {kind}; needs floating-point numbers")
-        length = kind.name.partition("_")[0]  # of all that have 8 bits, such as float8_e4m3, the same
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:  # NumPy does not know it by this name
+            name = str(dtype)
+        length = meant(name.partition("_")[0], _LENGTHS, _OTHER_NAMES)  # float8_e4m3 is as fast as float8_e5m2
+        if length is None:
+            raise ArgumentError(f"{self.name} computing in {name}; needs floating-point numbers: {', '.join(_LENGTHS)}")
         rate = getattr(self, f"{length}_flops_per_s", 0.0)
         return replace(self, flops_per_s=rate) if rate else self
 

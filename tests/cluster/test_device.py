@@ -61,8 +61,9 @@ def test_longer_and_shorter_numbers_have_rates_of_their_own():
     for kind in (ml_dtypes.float8_e4m3, ml_dtypes.float8_e5m2):
         assert (device.computing_in(kind).flops_per_s, short.computing_in(kind).flops_per_s) == (100, 200)
     assert short.computing_in("float32").flops_per_s == 100
-    with pytest.raises(ArgumentError, match="toy computing in int8; needs floating-point numbers"):
-        short.computing_in(np.int8)
+    for wrong in (np.int8, "int8", "tf32"):
+        with pytest.raises(ArgumentError, match="toy computing in (int8|tf32); needs floating-point numbers: float64"):
+            short.computing_in(wrong)
     found = [device.computing_in(x).flops_per_s for x in ("float16", ml_dtypes.bfloat16, "float32", np.float64)]
     assert found == [100, 100, 20, 100]
     assert device.computing_in("float32").seconds(60, 0) == 6
@@ -70,3 +71,12 @@ def test_longer_and_shorter_numbers_have_rates_of_their_own():
     for name in ("float32_flops_per_s", "float64_flops_per_s", "float8_flops_per_s"):
         with pytest.raises(ArgumentError, match=f"{name} is -1"):
             Device("toy", 100.0, 30.0, 1e9, **{name: -1})
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [("bf16", 989.4), ("FP16", 989.4), ("fp8", 1978.9), ("float8", 1978.9), ("fp32", 67), ("FP64", 67), ("f4", 67)],
+)
+def test_numbers_are_known_by_the_names_of_data_sheets(name, tflops):
+    """H100's: 3958 TFLOP/s of FP8 with sparsity, half of them without."""
+    assert preset("h100").computing_in(name).device.flops_per_s == pytest.approx(tflops * 1e12)
