@@ -90,6 +90,7 @@ _DGX1 = Host(16 * _GB, 17 * _GB, 0.25 * _GB)
 _DGX_A100 = Host(32 * _GB, 51.2 * _GB, 3 * _GB)
 _DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
 _EPYC = Host(64 * _GB, 115.2 * _GB, 6 * _GB)
+_FRONTIER = Host(72 * _GB, 51.2 * _GB, 1 * _GB)  # of four cards on one processor: two links each, and two drives
 _GRACE = Host(225 * _GB, 256 * _GB, 6 * _GB)
 
 _OWN = (
@@ -121,7 +122,11 @@ _OWN = (
     _dgx("gb200", (40, 80, 2500, 5000), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
     _dgx("gb300", (1.39, 80, 2500, 5000), 8000, 279, 1800, 100, nics=72, host=_GRACE, gpus=72),
     # AMD's data sheets: rates of matrix units. Seven links of 128 GB/s, of MI355X 153.6, join a GPU to each of the
-    # others; here they are one of 896 GB/s, as for collectives that use all seven at once.
+    # others; here they are one of 896 GB/s, as for collectives that use all seven at once. The nodes of MI250 and
+    # MI250X are Frontier's: a card has two dies, which its programs see as GPUs of half of it, and six links of 100
+    # GB/s to other cards.
+    _dgx("mi250", (90.5, 90.5, 362.1, 0), 3276.8, 128, 600, 25, nics=4, host=_FRONTIER, gpus=4),
+    _dgx("mi250x", (95.7, 95.7, 383, 0), 3276.8, 128, 600, 25, nics=4, host=_FRONTIER, gpus=4),
     _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
     _dgx("mi325x", (163.4, 163.4, 1307.4, 2614.9), 6000, 256, 896, 50, nics=8, host=_EPYC),
     _dgx("mi355x", (78.6, 157.3, 2516.6, 5033.2), 8000, 288, 1075.2, 50, nics=8, host=_EPYC),
@@ -129,7 +134,9 @@ _OWN = (
     # has the same), and of FP8 where it is faster, memory, the ICI of a chip both ways; between pods and to the host,
     # "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of a chip to its neighbours in a
     # torus are here one, as for collectives that use all of them at once. Of v3's links the page has the sum that an
-    # all-reduce of a pod reaches, 340 TB/s; of its network and host nothing, so they are v5e's.
+    # all-reduce of a pod reaches, 340 TB/s; of its network and host nothing, so they are v5e's, as are v2's. The memory
+    # and the four links of v2, 496 Gb/s each way, are those of Jouppi et al. 2020, CACM 63(7), 67-78.
+    _pod("v2", 45, 700, 16, 496, 3.125, chips=256),
     _pod("v3", 123, 900, 32, 664, 3.125, chips=1024),
     _pod("v4", 275, 1200, 32, 600, 6.25, chips=4096),
     _pod("v5e", 197, 819, 16, 400, 3.125, chips=256),
@@ -157,6 +164,7 @@ _OTHER_NAMES = {
     "trillium": "tpu-v6e",
     "ironwood": "tpu-7x",
     "tpu-v7x": "tpu-7x",
+    "tpu-v7": "tpu-7x",
 }
 
 _PRESETS = Registry("cluster", _OTHER_NAMES, {each.name: each for each in _OWN})
@@ -184,8 +192,9 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight P100, V100, A100 (of 80 or 40 GB), A800, H100, H800,
-    H200, H20, B200, B300, MI300X, MI325X or MI355X, of 72 GB200 or GB300 (NVL72), or of two H100 PCIe that a bridge
-    joins; pods of TPU v3, v4, v5e, v5p, v6e or 7x; in any spelling; or one registered with `add_preset`.
+    H200, H20, B200, B300, MI300X, MI325X or MI355X, of four MI250 or MI250X, of 72 GB200 or GB300 (NVL72), or of two
+    H100 PCIe that a bridge joins; pods of TPU v2, v3, v4, v5e, v5p, v6e or 7x; in any spelling; or one registered with
+    `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM

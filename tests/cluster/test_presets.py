@@ -24,9 +24,12 @@ SHEETS = {
     "b300": ((4500, 2250, 75, 1.25), 8000, 270, 1800, 100, 8),
     "gb200": ((5000, 2500, 80, 40), 8000, 186, 1800, 50, 72),
     "gb300": ((5000, 2500, 80, 1.39), 8000, 279, 1800, 100, 72),
+    "mi250": ((362.1, 362.1, 90.5, 90.5), 3276.8, 128, 600, 25, 4),
+    "mi250x": ((383, 383, 95.7, 95.7), 3276.8, 128, 600, 25, 4),
     "mi300x": ((2614.9, 1307.4, 163.4, 163.4), 5300, 192, 896, 50, 8),
     "mi325x": ((2614.9, 1307.4, 163.4, 163.4), 6000, 256, 896, 50, 8),
     "mi355x": ((5033.2, 2516.6, 157.3, 78.6), 8000, 288, 1075.2, 50, 8),
+    "tpu-v2": ((45,) * 4, 700, 16, 496, 3.125, 256),
     "tpu-v3": ((123,) * 4, 900, 32, 664, 3.125, 1024),
     "tpu-v4": ((275,) * 4, 1200, 32, 600, 6.25, 4096),
     "tpu-v5e": ((197,) * 4, 819, 16, 400, 3.125, 256),
@@ -44,7 +47,7 @@ def test_the_names():
 def test_are_the_data_sheets(name):
     cluster = preset(name)
     tflops, memory, room, nvlink, card, cards = SHEETS[name]
-    devices = 2 if name == "h100-pcie" else max(8, cards)
+    devices = {"h100-pcie": 2, "mi250": 4, "mi250x": 4}.get(name, max(8, cards))
     assert (cluster.devices_per_node, cluster.nics_per_node) == (devices, cards)
     assert cluster.device.memory_bytes == pytest.approx(room * 1e9)
     rates = [cluster.computing_in(dtype).device.flops_per_s for dtype in DTYPES]
@@ -57,6 +60,7 @@ def test_are_the_data_sheets(name):
 @pytest.mark.parametrize(
     ("name", "pflops", "bisection"),
     [
+        ("tpu-v2", 11.5, 1.984),
         ("tpu-v3", 126, None),
         ("tpu-v4", 1126, None),
         ("tpu-v5e", 50.4, 1.6),
@@ -103,8 +107,15 @@ def test_sums_of_a_node_or_a_pod(name, devices, pflops_of_8_bits, memory_tb, mem
 
 
 def test_rates_are_those_of_the_compute_units():
-    """MI355X: 256 units at 2.4 GHz, 8192 operations of 8 bits a cycle; MI300X: 304 at 2.1 GHz, 4096."""
-    for name, units, hertz, operations in (("mi355x", 256, 2.4e9, 8192), ("mi300x", 304, 2.1e9, 4096)):
+    """MI355X: 256 units at 2.4 GHz, 8192 operations of 8 bits a cycle; MI300X: 304 at 2.1 GHz, 4096. MI250X and MI250:
+    220 and 208 at 1.7 GHz, 1024 of 16 bits.
+    """
+    for name, units, hertz, operations in (
+        ("mi355x", 256, 2.4e9, 8192),
+        ("mi300x", 304, 2.1e9, 4096),
+        ("mi250x", 220, 1.7e9, 1024),
+        ("mi250", 208, 1.7e9, 1024),
+    ):
         device = preset(name).computing_in("float8_e4m3").device
         assert device.flops_per_s == pytest.approx(units * hertz * operations, rel=1e-4)
 
@@ -145,7 +156,7 @@ def test_one_of_ones_own_can_be_changed(monkeypatch):
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
         UnknownNameError,
-        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* h200, h800, mi300x, mi325x, mi355x, p100, this-machine",
+        match=r"unknown cluster 'h10'; did you mean 'h100'\? .* h800, mi250, mi250x, mi300x, .*, p100, this-machine",
     ):
         preset("h10")
 
@@ -164,6 +175,7 @@ def test_an_unknown_name_lists_the_known_ones():
         ("Trillium", "tpu-v6e"),
         ("TPU7x", "tpu-7x"),
         ("TPUv7x", "tpu-7x"),
+        ("TPU v7", "tpu-7x"),
         ("H100 SXM", "h100"),
         ("A100-80 SXM", "a100"),
         ("GB200 NVL72", "gb200"),
