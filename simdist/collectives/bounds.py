@@ -1,9 +1,12 @@
 """Bounds: the least that any algorithm by messages needs."""
 
-from simdist.collectives.cost import Case, Formula
-from simdist.errors import require_known, require_whole
+from heapq import heappop, heappush
 
-__all__ = ["lower_bound"]
+from simdist.cluster import Link
+from simdist.collectives.cost import Case, Formula
+from simdist.errors import as_declared, require_known, require_whole
+
+__all__ = ["logp_broadcast_s", "lower_bound"]
 
 _SHARES = {  # bytes sent or received, and bytes reduced: (of n, of n (p-1)/p) each
     "broadcast": ((1, 0), (0, 0)),
@@ -58,3 +61,32 @@ def lower_bound(operation: str, *, ranks: int, num_bytes: int, in_network: bool 
     if in_network:
         return Formula(1, min(sent, n) / ports, 0.0)
     return Formula(next(k for k in range(p) if (ports + 1) ** k >= p), sent / ports, reduced)
+
+
+@as_declared
+def logp_broadcast_s(link: Link, ranks: int, num_bytes: float = 1) -> float:
+    """The least time of a broadcast of one message, if a rank may send it again before it has arrived, as in LogP.
+
+    Each rank that has it sends it on and on. So the best tree is not binomial where latency is long: a rank's first
+    message arrives after alpha + n beta, each further one n beta later, and in the meantime that rank sends, too.
+
+        L, o, g = 6, 2, 4
+        logp_broadcast_s(Link(L + 2 * o - g, 1 / g), ranks=8)           # 24; binomial trees take 10 a round, 30
+
+    Args:
+        link, ranks, num_bytes: between any two of p ranks, and n, of the message, which is not cut into pieces.
+
+    Raises:
+        ArgumentError: ranks is no whole number of at least 1.
+
+    Source: Culler et al. 1993, PPoPP, figure 3 (LogP); Karp, Sahay, Santos, Schauser 1993, SPAA; Bar-Noy, Kipnis 1994,
+    Mathematical Systems Theory 27(5), 431-452 (g = 1, the postal model: ranks reached grow as Fibonacci's numbers).
+    """
+    require_whole("ranks", ranks, 1)
+    first_s, each_s, got_s = link.seconds(num_bytes), num_bytes / link.bytes_per_s, 0.0
+    arrivals = [first_s]  # of the next message of each rank that has it
+    for _ in range(ranks - 1):
+        got_s = heappop(arrivals)
+        heappush(arrivals, got_s + each_s)
+        heappush(arrivals, got_s + first_s)
+    return got_s

@@ -3,7 +3,8 @@
 import pytest
 from oracle import every_algorithm
 
-from simdist.collectives import formula, lower_bound
+from simdist.cluster import Link
+from simdist.collectives import formula, logp_broadcast_s, lower_bound
 from simdist.errors import ArgumentError, UnknownNameError
 
 N = 9_600_000
@@ -108,3 +109,23 @@ def test_what_cannot_be():
         lower_bound("reduce", ranks=0, num_bytes=8)
     with pytest.raises(ArgumentError, match="ports is 0"):
         lower_bound("reduce", ranks=2, num_bytes=8, ports=0)
+
+
+def test_the_best_broadcast_of_logp():
+    """Figure 3 of Culler et al. 1993: with P = 8, L = 6, o = 2 and g = 4 the last has it at 24. `test_link` runs it."""
+    link = Link(6 + 2 * 2 - 4, 1 / 4)
+    assert [logp_broadcast_s(link, p) for p in range(1, 9)] == [0, 10, 14, 18, 20, 22, 24, 24]
+
+
+@pytest.mark.parametrize("latency", [1, 2, 3, 7])
+def test_the_best_broadcast_of_the_postal_model(latency):
+    """Bar-Noy, Kipnis: the ranks reached by time t are N(t) = N(t-1) + N(t-λ); with λ = 1 binomially many."""
+    reached = [1] * latency
+    while reached[-1] < 1000:
+        reached.append(reached[-1] + reached[-latency])
+    for p in (2, 3, 8, 13, 100, 1000):
+        found = logp_broadcast_s(Link(latency - 1, 1.0), p)
+        assert found == next(t for t, ranks in enumerate(reached) if ranks >= p)
+        assert latency > 1 or found == formula("broadcast", "binomial", ranks=p, num_bytes=1).latencies
+    with pytest.raises(ArgumentError, match="ranks is 0"):
+        logp_broadcast_s(Link(1.0, 1.0), 0)
