@@ -22,11 +22,13 @@ from simdist.nn.megatron import (
     megatron_tensor_elements,
     megatron_training_s,
 )
-from simdist.nn.scaling import LossLaw, kaplan_loss
+from simdist.nn.scaling import KaplanBest, LossLaw, kaplan_best, kaplan_loss, repeated_tokens
 from simdist.nn.shape import Shape
 
 __all__ = [
+    "KaplanBest",
     "LossLaw",
+    "kaplan_best",
     "kaplan_loss",
     "kv_cache_bytes",
     "lora_parameters",
@@ -43,6 +45,7 @@ __all__ = [
     "model_flops",
     "num_active_parameters",
     "num_parameters",
+    "repeated_tokens",
     "training_flops",
 ]
 

@@ -7,18 +7,22 @@ least where α A / N^α = β B / D^β:
 
     N  =  G (C/6)^(β/(α+β))      D  =  (C/6)^(α/(α+β)) / G      G  =  (α A / β B)^(1/(α+β))
 
-An earlier law has no floor: `kaplan_loss`.
+An earlier law has no floor: `kaplan_loss`, and `kaplan_best`. Of tokens that are read several times both take
+`repeated_tokens`.
 
 Source: Hoffmann et al. 2022 (Chinchilla), arXiv 2203.15556, section 3.3, equations 4 and 10; Besiroglu et al. 2024,
 arXiv 2404.10102.
 """
 
 from dataclasses import dataclass
-from math import inf, pow
+from math import expm1, inf, pow
+from typing import NamedTuple
 
 from simdist.errors import as_declared, require_least, require_more
 
-__all__ = ["LossLaw", "kaplan_loss"]
+__all__ = ["KaplanBest", "LossLaw", "kaplan_best", "kaplan_loss", "repeated_tokens"]
+
+_PETAFLOP_DAY = 1e15 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +108,70 @@ def kaplan_loss(
     for name, number in (sizes | {"model_exponent": model_exponent, "data_exponent": data_exponent}).items():
         require_more(name, number, 0)
     return pow(pow(model / parameters, model_exponent / data_exponent) + data / tokens, data_exponent)
+
+
+class KaplanBest(NamedTuple):
+    """What some operations are best spent on, by the law of Kaplan et al.
+
+    Attributes:
+        loss: in nats a token, with batches much smaller than batch_tokens; as large ones take twice the operations.
+        parameters: without embeddings.
+        tokens: read once each.
+        batch_tokens: the critical batch size: see `simdist.optim.batch_trade`.
+        steps: the least of them.
+    """
+
+    loss: float
+    parameters: float
+    tokens: float
+    batch_tokens: float
+    steps: float
+
+
+@as_declared
+def kaplan_best(flops: float) -> KaplanBest:
+    """(3.1e8/C)^0.050 is the least loss for C petaflop-days, and so on: a larger model takes most of C, N ~ C^0.73.
+
+        kaplan_best(8.64e19)                            # a petaflop-day: 2.66, for 1.3 billion parameters
+
+    `LossLaw` takes as many more tokens as parameters; one reason is that this one's runs had the same schedule of the
+    learning rate, however many tokens they read.
+
+    Args:
+        flops: C, of the whole run.
+
+    Raises:
+        ArgumentError: there are no operations.
+
+    Source: Kaplan et al. 2020, arXiv 2001.08361, equation 1.3 and appendix A, tables 5 and 6; Hoffmann et al. 2022,
+    section 2 (the reason).
+    """
+    require_more("flops", flops, 0)
+    c = flops / _PETAFLOP_DAY
+    sizes = 1.3e9 * pow(c, 0.73), 2e10 * pow(c, 0.27), 2e6 * pow(c, 0.24), 5.4e3 * pow(c, 0.03)
+    return KaplanBest(pow(3.1e8 / c, 0.05), *sizes)
+
+
+@as_declared
+def repeated_tokens(unique: float, epochs: float, decay: float = 15.39) -> float:
+    """U + U R* (1 - exp(-R/R*)): how many new tokens U tokens are worth that are read 1 + R times.
+
+    Four epochs are worth nearly as much as new tokens, 3.7 times U; beyond forty there is little left to gain, and no
+    number of them is worth more than 1 + R* times U.
+
+        LossLaw().loss(7e9, repeated_tokens(100e9, epochs=4))
+
+    Args:
+        unique: U.
+        epochs: 1 + R.
+        decay: R*; so many repetitions are worth 1 - 1/e of as many times U, and each further one less.
+
+    Raises:
+        ArgumentError: unique or decay is not above 0, or epochs less than 1.
+
+    Source: Muennighoff et al. 2023, arXiv 2305.16264, section 3.
+    """
+    require_more("unique", unique, 0)
+    require_more("decay", decay, 0)
+    require_least("epochs", epochs, 1)
+    return unique * (1 - decay * expm1((1 - epochs) / decay))

@@ -3,7 +3,7 @@
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.nn.formulas import LossLaw, kaplan_loss, training_flops
+from simdist.nn.formulas import LossLaw, kaplan_best, kaplan_loss, repeated_tokens, training_flops
 
 AGAIN = LossLaw(1.8172, 482.01, 2085.43, 0.3478, 0.3658)  # arXiv 2404.10102
 
@@ -47,6 +47,37 @@ def test_the_laws_of_kaplan_et_al():
     for n in (1e8, 1e9, 1e10):
         more = kaplan_loss(n, 5000 * n**0.74, **fitted) / kaplan_loss(n, **fitted)
         assert more == pytest.approx(1.02, abs=0.005)
+
+
+def test_what_operations_are_best_spent_on_by_kaplan_et_al():
+    """Figure 3: a billion times as much goes into a model more than a million times as large, a batch a hundred times
+    as large, and less than ten times the steps. Section 6.3: at about 10,000 petaflop-days a trillion parameters and
+    1.7 nats a token. And C = 6 N B S of one petaflop-day.
+    """
+    day = 86400e15
+    small, large = kaplan_best(day), kaplan_best(1e9 * day)
+    assert large.parameters / small.parameters > 1e6
+    assert 100 < large.batch_tokens / small.batch_tokens < 200
+    assert large.steps / small.steps < 10
+    assert training_flops(small.parameters, small.batch_tokens * small.steps) == pytest.approx(day, rel=0.03)
+    most = kaplan_best(1e4 * day)
+    assert (most.loss, most.parameters) == (pytest.approx(1.7, abs=0.03), pytest.approx(1e12, rel=0.1))
+    with pytest.raises(ArgumentError, match="flops is 0; needs more than 0"):
+        kaplan_best(0)
+
+
+def test_tokens_that_are_read_again():
+    """arXiv 2305.16264, section 3: nearly as good as new for four epochs; after R* repetitions they are worth 1 - 1/e,
+    and their worth ends at 1 + R* times the tokens.
+    """
+    assert repeated_tokens(100e9, 1) == 100e9
+    assert repeated_tokens(100e9, 4) == pytest.approx(373e9, rel=0.002)
+    assert LossLaw().loss(1e9, repeated_tokens(10e9, 4)) / LossLaw().loss(1e9, 40e9) < 1.005
+    assert repeated_tokens(1, 1 + 15.39) == pytest.approx(1 + 15.39 * 0.632, rel=1e-3)
+    assert repeated_tokens(1, 1e6) == pytest.approx(16.39)
+    for wrong in ({"unique": 0}, {"epochs": 0.5}, {"decay": 0}):
+        with pytest.raises(ArgumentError, match=f"{next(iter(wrong))} is"):
+            repeated_tokens(**{"unique": 1, "epochs": 2, **wrong})
 
 
 def test_numbers_that_mean_nothing():
