@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from simdist.cluster.limits import check_least, check_positive
+from simdist.errors import as_declared
 
 __all__ = ["Link"]
 
@@ -30,6 +31,31 @@ class Link:
     def __post_init__(self) -> None:
         check_least(self, 0, "latency_s")
         check_positive(self, "bytes_per_s")
+
+    @classmethod
+    @as_declared
+    def of_lanes(cls, latency_s: float, lanes: int, bits_per_s: float, data: float = 1.0) -> "Link":
+        """The link of some lanes, of whose bits the share `data` is not the code's: lanes · bits_per_s · data / 8.
+
+            lanes   Gb/s                  data       GB/s each way
+            16      8, 16, 32             128/130    15.75, 31.5, 63          PCIe 3, 4, 5
+            16      64                    242/256    121                      PCIe 6
+            4       25, 50, 100, 200      1          12.5, 25, 50, 100        InfiniBand EDR, HDR, NDR, XDR
+            32      20                    1          80                       NVLink 1: 4 links of P100, 8 lanes each
+            48      25, 50                1          150, 300                 NVLink 2, 3: 6 links of 8, 12 of 4
+            36      100, 200              1          450, 900                 NVLink 4, 5: 18 links of 2
+
+        InfiniBand's and NVLink's rates are those after their codes.
+
+        Args:
+            bits_per_s: of a lane, each way.
+
+        Raises:
+            ArgumentError: a latency below 0, or no bandwidth.
+
+        Source: PCI-SIG's and the InfiniBand Trade Association's roadmaps; NVIDIA's white papers, P100 to Blackwell.
+        """
+        return cls(latency_s, lanes * bits_per_s * data / 8)
 
     def seconds(self, num_bytes: float) -> float:
         """The time of one message alone on the wire: alpha + n * beta."""

@@ -24,6 +24,34 @@ def test_messages_of_half_bytes_reach_half_of_the_bandwidth(microseconds, gb_per
 
 
 @pytest.mark.parametrize(
+    ("lanes", "gigabits", "data", "gb_per_s"),
+    [
+        (16, 8, 128 / 130, 15.75),  # PCIe 3 to 6
+        (16, 16, 128 / 130, 31.5),
+        (16, 32, 128 / 130, 63.0),
+        (16, 64, 242 / 256, 121.0),
+        (4, 25, 1, 12.5),  # InfiniBand EDR to XDR
+        (4, 50, 1, 25),
+        (4, 100, 1, 50),
+        (4, 200, 1, 100),
+    ],
+)
+def test_rates_of_buses_and_networks(lanes, gigabits, data, gb_per_s):
+    assert Link.of_lanes(0.0, lanes, gigabits * 1e9, data).bytes_per_s == pytest.approx(gb_per_s * 1e9, rel=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "links", "lanes", "gigabits"),
+    [("p100", 4, 8, 20), ("v100", 6, 8, 25), ("a100", 12, 4, 50), ("h100", 18, 2, 100), ("b200", 18, 2, 200)],
+)
+def test_five_generations_of_nvlink(name, links, lanes, gigabits):
+    inside = preset(name).inside
+    assert Link.of_lanes(inside.latency_s, links * lanes, gigabits * 1e9) == inside
+    with pytest.raises(ArgumentError, match="bytes_per_s is 0"):
+        Link.of_lanes(1e-6, 0, 25e9)
+
+
+@pytest.mark.parametrize(
     ("senders", "wires", "share"),
     [(1, 1, 1), (8, 1, 8), (8, 4, 2), (9, 4, 3), (2, 4, 1), (0, 4, 1), (8, float("inf"), 1)],
 )
