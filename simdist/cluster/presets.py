@@ -85,13 +85,14 @@ def _pod(
 
 # A device's own 16 lanes of PCIe 3, 4 or 5; its eighth of the memory of two processors, DDR4-2133 on four channels
 # each, DDR4-3200 on eight, DDR5-4800 on eight or twelve; and of the data drives, four by SATA, four or eight by NVMe.
-# Two GPUs share a Grace processor, by NVLink.
+# By NVLink two GPUs share a Grace processor, and a GH200 has its own.
 _DGX1 = Host(16 * _GB, 17 * _GB, 0.25 * _GB)
 _DGX_A100 = Host(32 * _GB, 51.2 * _GB, 3 * _GB)
 _DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
 _EPYC = Host(64 * _GB, 115.2 * _GB, 6 * _GB)
 _FRONTIER = Host(72 * _GB, 51.2 * _GB, 1 * _GB)  # of four cards on one processor: two links each, and two drives
 _GRACE = Host(225 * _GB, 256 * _GB, 6 * _GB)
+_OWN_GRACE = Host(450 * _GB, 512 * _GB, 6 * _GB)
 
 _OWN = (
     # A core of an ordinary computer and messages through its memory, in round figures; `calibrated` measures.
@@ -106,7 +107,7 @@ _OWN = (
     ),
     # NVIDIA's data sheets: dense rates of FP64 (on matrix units where it has such), of FP32 (not TF32, which rounds to
     # 19 bits), of BF16 (P100, V100: FP16) and of FP8 (0 where there is none, which computes in 16 bits), memory, NVLink
-    # both ways, one network card (of DGX-1 and DGX-2 100 Gb/s).
+    # both ways, one network card (of DGX-1 and DGX-2 100 Gb/s; of a node of four GH200, as in Alps, 200).
     _dgx("p100", (5.3, 10.6, 21.2, 0), 732, 16, 160, 12.5, nics=4, host=_DGX1),
     _dgx("v100", (7.8, 15.7, 125, 0), 900, 32, 300, 12.5, nics=4, host=_DGX1),
     _dgx("a100", (19.5, 19.5, 312, 0), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
@@ -116,6 +117,7 @@ _OWN = (
     _dgx("h100-pcie", (51, 51, 756, 1513), 2000, 80, 600, 50, nics=2, host=_DGX_H100, gpus=2),  # a bridge
     _dgx("h800", (1, 67, 989.4, 1978.9), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
     _dgx("h200", (67, 67, 989, 1979), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
+    _dgx("gh200", (67, 67, 989.4, 1978.9), 4000, 96, 900, 25, nics=4, host=_OWN_GRACE, gpus=4),
     _dgx("h20", (1, 44, 148, 296), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
     _dgx("b200", (37, 75, 2250, 4500), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
     _dgx("b300", (1.25, 75, 2250, 4500), 8000, 270, 1800, 100, nics=8, host=_DGX_H100),
@@ -149,6 +151,7 @@ _OTHER_NAMES = {
     "a100-80": "a100",
     "a100-80gb": "a100",
     "a100-40gb": "a100-40",
+    "p100-sxm2": "p100",
     "v100-sxm2": "v100",
     "v100-32gb": "v100",
     "a100-sxm": "a100",
@@ -161,6 +164,8 @@ _OTHER_NAMES = {
     "h200-sxm": "h200",
     "gb200-nvl72": "gb200",
     "gb300-nvl72": "gb300",
+    "tpu-v5-lite": "tpu-v5e",  # as JAX calls it
+    "tpu-v6-lite": "tpu-v6e",
     "trillium": "tpu-v6e",
     "ironwood": "tpu-7x",
     "tpu-v7x": "tpu-7x",
@@ -192,9 +197,9 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight P100, V100, A100 (of 80 or 40 GB), A800, H100, H800,
-    H200, H20, B200, B300, MI300X, MI325X or MI355X, of four MI250 or MI250X, of 72 GB200 or GB300 (NVL72), or of two
-    H100 PCIe that a bridge joins; pods of TPU v2, v3, v4, v5e, v5p, v6e or 7x; in any spelling; or one registered with
-    `add_preset`.
+    H200, H20, B200, B300, MI300X, MI325X or MI355X, of four GH200, MI250 or MI250X, of 72 GB200 or GB300 (NVL72), or of
+    two H100 PCIe that a bridge joins; pods of TPU v2, v3, v4, v5e, v5p, v6e or 7x; in any spelling; or one registered
+    with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM

@@ -19,6 +19,7 @@ SHEETS = {
     "h100-pcie": ((1513, 756, 51, 51), 2000, 80, 600, 50, 2),
     "h800": ((1978.9, 989.4, 67, 1), 3350, 80, 400, 50, 8),
     "h200": ((1979, 989, 67, 67), 4800, 141, 900, 50, 8),
+    "gh200": ((1978.9, 989.4, 67, 67), 4000, 96, 900, 25, 4),
     "h20": ((296, 148, 44, 1), 4000, 96, 900, 50, 8),
     "b200": ((4500, 2250, 75, 37), 8000, 180, 1800, 50, 8),
     "b300": ((4500, 2250, 75, 1.25), 8000, 270, 1800, 100, 8),
@@ -47,7 +48,7 @@ def test_the_names():
 def test_are_the_data_sheets(name):
     cluster = preset(name)
     tflops, memory, room, nvlink, card, cards = SHEETS[name]
-    devices = {"h100-pcie": 2, "mi250": 4, "mi250x": 4}.get(name, max(8, cards))
+    devices = {"h100-pcie": 2, "gh200": 4, "mi250": 4, "mi250x": 4}.get(name, max(8, cards))
     assert (cluster.devices_per_node, cluster.nics_per_node) == (devices, cards)
     assert cluster.device.memory_bytes == pytest.approx(room * 1e9)
     rates = [cluster.computing_in(dtype).device.flops_per_s for dtype in DTYPES]
@@ -176,6 +177,9 @@ def test_an_unknown_name_lists_the_known_ones():
         ("TPU7x", "tpu-7x"),
         ("TPUv7x", "tpu-7x"),
         ("TPU v7", "tpu-7x"),
+        ("TPU v5 lite", "tpu-v5e"),
+        ("TPU v6 lite", "tpu-v6e"),
+        ("P100-SXM2", "p100"),
         ("H100 SXM", "h100"),
         ("A100-80 SXM", "a100"),
         ("GB200 NVL72", "gb200"),
