@@ -11,9 +11,9 @@ from simdist.words import meant
 
 __all__ = ["Device"]
 
-_LENGTHS = "float64", "float32", "float16", "float8"
+_LENGTHS = "float64", "float32", "float16", "float8", "float4"
 _OTHER_NAMES = {"fp64": "float64", "fp32": "float32", "bfloat16": "float16", "bf16": "float16", "fp16": "float16"}
-_OTHER_NAMES |= {"fp8": "float8"}
+_OTHER_NAMES |= {"fp8": "float8", "fp4": "float4", "nvfp4": "float4", "mxfp4": "float4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,11 @@ class Device:
         memory_bytes_per_s: bytes a second between memory and arithmetic, reads and writes together: its peak.
         memory_bytes: how much it holds.
         flops_efficiency, memory_efficiency: the shares of these peak rates that programs reach.
-        float32_flops_per_s, float64_flops_per_s, float8_flops_per_s: operations a second on these; 0 for the same
-            rate. For float32 on matrix units that round it (TF32), give theirs.
+        float32_flops_per_s, float64_flops_per_s, float8_flops_per_s, float4_flops_per_s: operations a second on
+            these; 0 for the same rate. For float32 on matrix units that round it (TF32), give theirs.
 
     Raises:
-        ArgumentError: one of these is not above 0 (of the last three, below 0 or infinite), or an efficiency is above
-            1.
+        ArgumentError: one of these is not above 0 (of the last four, below 0 or infinite), or an efficiency is above 1.
     """
 
     name: str
@@ -43,11 +42,12 @@ class Device:
     float32_flops_per_s: float = 0.0
     float64_flops_per_s: float = 0.0
     float8_flops_per_s: float = 0.0
+    float4_flops_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive(self, "flops_per_s", "memory_bytes_per_s", "memory_bytes")
         check_share(self, "flops_efficiency", "memory_efficiency")
-        check_least(self, 0, "float32_flops_per_s", "float64_flops_per_s", "float8_flops_per_s")
+        check_least(self, 0, *(f"{length}_flops_per_s" for length in _LENGTHS if length != "float16"))
 
     def computing_in(self, dtype: Any) -> "Device":
         """This device, with its rate for numbers of this dtype as its rate.

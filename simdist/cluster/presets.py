@@ -24,7 +24,7 @@ _ICI_S, _DATA_CENTRE_S = 1e-6, 1e-5  # of a TPU's hop to a neighbour, and of one
 
 def _dgx(
     name: str,
-    tflops: tuple[float, float, float, float],
+    tflops: tuple[float, ...],
     memory_gb_per_s: float,
     memory_gb: float,
     nvlink_gb_per_s: float,
@@ -33,8 +33,8 @@ def _dgx(
     host: Host,
     gpus: int = 8,
 ) -> Cluster:
-    """Nodes of GPUs on NVLink, each node with `nics` network cards; rates of numbers of 64, 32, 16 and 8 bits."""
-    double, single, short, byte = (rate * _TFLOP for rate in tflops)
+    """Nodes of GPUs on NVLink, each node with `nics` network cards; rates of numbers of 64, 32, 16, 8 and 4 bits."""
+    double, single, short, byte, shortest = (rate * _TFLOP for rate in (*tflops, 0.0)[:5])
     return Cluster(
         name=name,
         device=Device(
@@ -45,6 +45,7 @@ def _dgx(
             float32_flops_per_s=single,
             float64_flops_per_s=double,
             float8_flops_per_s=byte,
+            float4_flops_per_s=shortest,
         ),
         inside=Link(_NVLINK_S, nvlink_gb_per_s / 2 * _GB),
         between=Link(_INFINIBAND_S, nic_gb_per_s * _GB),
@@ -106,8 +107,9 @@ _OWN = (
         one_memory=True,
     ),
     # NVIDIA's data sheets: dense rates of FP64 (on matrix units where it has such), of FP32 (not TF32, which rounds to
-    # 19 bits), of BF16 (P100, V100: FP16) and of FP8 (0 where there is none, which computes in 16 bits), memory, NVLink
-    # both ways, one network card (of DGX-1 and DGX-2 100 Gb/s; of a node of four GH200, as in Alps, 200).
+    # 19 bits), of BF16 (P100, V100: FP16), of FP8 (0 where there is none, which computes in 16 bits) and of FP4 where
+    # there is, memory, NVLink both ways, one network card (of DGX-1 and DGX-2 100 Gb/s; of a node of four GH200, as in
+    # Alps, 200).
     _dgx("p100", (5.3, 10.6, 21.2, 0), 732, 16, 160, 12.5, nics=4, host=_DGX1),
     _dgx("v100", (7.8, 15.7, 125, 0), 900, 32, 300, 12.5, nics=4, host=_DGX1),
     _dgx("a100", (19.5, 19.5, 312, 0), 2039, 80, 600, 25, nics=8, host=_DGX_A100),
@@ -119,10 +121,10 @@ _OWN = (
     _dgx("h200", (67, 67, 989, 1979), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
     _dgx("gh200", (67, 67, 989.4, 1978.9), 4000, 96, 900, 25, nics=4, host=_OWN_GRACE, gpus=4),
     _dgx("h20", (1, 44, 148, 296), 4000, 96, 900, 50, nics=8, host=_DGX_H100),
-    _dgx("b200", (37, 75, 2250, 4500), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
-    _dgx("b300", (1.25, 75, 2250, 4500), 8000, 270, 1800, 100, nics=8, host=_DGX_H100),
-    _dgx("gb200", (40, 80, 2500, 5000), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
-    _dgx("gb300", (1.39, 80, 2500, 5000), 8000, 279, 1800, 100, nics=72, host=_GRACE, gpus=72),
+    _dgx("b200", (37, 75, 2250, 4500, 9000), 8000, 180, 1800, 50, nics=8, host=_DGX_H100),
+    _dgx("b300", (1.25, 75, 2250, 4500, 13_500), 8000, 270, 1800, 100, nics=8, host=_DGX_H100),
+    _dgx("gb200", (40, 80, 2500, 5000, 10_000), 8000, 186, 1800, 50, nics=72, host=_GRACE, gpus=72),
+    _dgx("gb300", (1.39, 80, 2500, 5000, 15_000), 8000, 279, 1800, 100, nics=72, host=_GRACE, gpus=72),
     # AMD's data sheets: rates of matrix units. Seven links of 128 GB/s, of MI355X 153.6, join a GPU to each of the
     # others; here they are one of 896 GB/s, as for collectives that use all seven at once. The nodes of MI250 and
     # MI250X are Frontier's: a card has two dies, which its programs see as GPUs of half of it, and six links of 100
@@ -131,7 +133,7 @@ _OWN = (
     _dgx("mi250x", (95.7, 95.7, 383, 0), 3276.8, 128, 600, 25, nics=4, host=_FRONTIER, gpus=4),
     _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
     _dgx("mi325x", (163.4, 163.4, 1307.4, 2614.9), 6000, 256, 896, 50, nics=8, host=_EPYC),
-    _dgx("mi355x", (78.6, 157.3, 2516.6, 5033.2), 8000, 288, 1075.2, 50, nics=8, host=_EPYC),
+    _dgx("mi355x", (78.6, 157.3, 2516.6, 5033.2, 10_066.3), 8000, 288, 1075.2, 50, nics=8, host=_EPYC),
     # Google's pages on each TPU: rates of BF16, to which float32 is rounded too (of float64 nothing is published, so it
     # has the same), and of FP8 where it is faster, memory, the ICI of a chip both ways; between pods and to the host,
     # "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of a chip to its neighbours in a

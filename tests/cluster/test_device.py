@@ -68,7 +68,7 @@ def test_longer_and_shorter_numbers_have_rates_of_their_own():
     assert found == [100, 100, 20, 100]
     assert device.computing_in("float32").seconds(60, 0) == 6
     assert device.computing_in("float32").computing_in("float32") == device.computing_in("float32")
-    for name in ("float32_flops_per_s", "float64_flops_per_s", "float8_flops_per_s"):
+    for name in (f"float{bits}_flops_per_s" for bits in (32, 64, 8, 4)):
         with pytest.raises(ArgumentError, match=f"{name} is -1"):
             Device("toy", 100.0, 30.0, 1e9, **{name: -1})
 

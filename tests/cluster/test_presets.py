@@ -1,6 +1,7 @@
 from copy import deepcopy
 from importlib import import_module
 
+import ml_dtypes
 import pytest
 
 from simdist.cluster import add_preset, preset, presets
@@ -105,6 +106,18 @@ def test_sums_of_a_node_or_a_pod(name, devices, pflops_of_8_bits, memory_tb, mem
         assert devices * device.memory_bytes_per_s / 1e12 == pytest.approx(memory_tb_per_s)
     if links_tb_per_s:
         assert devices * 2 * cluster.inside.bytes_per_s / 1e12 == pytest.approx(links_tb_per_s, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "pflops"), [("b200", 72), ("b300", 108), ("gb200", 720), ("gb300", 1080), ("mi355x", 80.5), ("h100", None)]
+)
+def test_rates_of_4_bits(name, pflops):
+    """Dense, of HGX B200 and B300, GB200 and GB300 NVL72, and AMD's platform of eight; others compute in 16 bits."""
+    cluster = preset(name)
+    for dtype in ("fp4", ml_dtypes.float4_e2m1fn):
+        rate = cluster.computing_in(dtype).device.flops_per_s
+        whole = cluster.devices_per_node * rate / 1e15
+        assert whole == pytest.approx(pflops, rel=1e-3) if pflops else rate == cluster.device.flops_per_s
 
 
 def test_rates_are_those_of_the_compute_units():
