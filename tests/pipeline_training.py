@@ -38,7 +38,7 @@ MODELS = {
     "full": lambda: gpt(Shape(layers=6, width=8, heads=2, context=5, dropout=0.1, recompute="full")),
     "selective": lambda: gpt(Shape(layers=6, width=8, heads=2, context=5, dropout=0.1, recompute="selective")),
 }
-BOTH_WAYS = ("chimera", "gems", "dualpipe")  # on an even number of ranks
+BOTH_WAYS = ("chimera", "bitpipe", "gems", "dualpipe")  # on an even number of ranks
 SYNCHRONOUS = tuple(name for name in schedules() if not name.startswith("pipedream"))
 SIZE = 2  # samples of a micro-batch
 SCALE = 0.05

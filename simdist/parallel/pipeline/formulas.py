@@ -18,6 +18,7 @@
 | v-half                         | (p-1)(F+B+W)/2 if F=B=W   | ⌊(p+2)/2⌋ M_B                       | 2405.15362 |
 | v-min                          | 2(p-1)(F+B+W)/3 if F=B=W  | ⌊(p+4)/3⌋ M_B                       | 2405.15362 |
 | chimera, of v pipelines        | (2p/v-2) max(F, B+W)      | (p-p/v+1+min(q, 2p/v-1-q)) M_B      | 2107.06925 |
+| bitpipe                        | (p/2-1) max(F, B+W)       | (3p/4+1/2+min(r, p-1-r)/2) M_B      | 2410.19367 |
 | gems                           | (p-1) m max(F, B+W)       | M_B                                 | 2107.06925 |
 | dualpipe                       | (p/2-1)(F&B+B-2W)         | (p+1) M_B                           | 2412.19437 |
 | dualpipe-v, of 2p half stages  | (p-1)(F&B+B-2W)/2         | (p+1/2) M_B                         | 2412.19437 |
@@ -33,7 +34,8 @@ The bubbles hold under these conditions:
     interleaved-1f1b             p divides m
     zb-h2, zb-v                  m is at least 2p-1; for zb-h2 also W is at most F
     v-half, v-min                m is at least p; then to within half an action
-    chimera                      v is an even divisor of p, and m = p; or p divides m and F = B+W
+    chimera, bitpipe             p divides m, and F = B+W or m = p; for chimera v is an even divisor of p, for bitpipe
+                                 p is even
     gems                         p is even; for odd m there are (p-1) min(F, B+W) more. The paper has the limit for many
                                  micro-batches and B+W = 2F, a rate of (p-1)/(p+1/2)
     dualpipe, dualpipe-v         m is at least 2p, W is at most F, B = F and F&B is from B+W to F+B+W, for the rank that
@@ -201,6 +203,7 @@ _VERSIONS: dict[str, Callable[[Case, int], int]] = {
 
 _COPIES: dict[str, Callable[[Case], int]] = {
     "chimera": lambda c: c.v,
+    "bitpipe": lambda c: 2,
     "gems": lambda c: 2,
     "dualpipe": lambda c: 2,
 }
@@ -222,6 +225,7 @@ _FILLED: dict[str, Callable[[Case], bool]] = {  # whether m and p meet the condi
     "v-half": lambda c: c.m >= c.p,
     "v-min": lambda c: c.m >= c.p,
     "chimera": lambda c: c.m % c.p == 0 == c.p % c.v == c.v % 2,
+    "bitpipe": lambda c: c.m % c.p == 0 == c.p % 2,
     "gems": lambda c: c.p % 2 == 0,
     "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0 == c.p % 2,
     "dualpipe-v": lambda c: c.m >= 2 * c.p,
@@ -246,6 +250,12 @@ def _warm(times: int = 1, lag: int = 0) -> _Kept:
 def _both_ways(c: Case) -> float | None:
     """The bubble of Chimera; for several units in a row the paper gives it where F = B+W."""
     return (2 * c.p / c.v - 2) * max(c.f, c.b + c.w) if c.m == c.p or c.f == c.b + c.w else None
+
+
+def _crossed(c: Case) -> float | None:
+    """The bubble of BitPipe: half that of Chimera's two pipelines."""
+    whole = _both_ways(c._replace(v=2))
+    return None if whole is None else whole / 2
 
 
 def _both_ways_kept(c: Case, r: int) -> tuple[float, float]:
@@ -276,6 +286,7 @@ _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "v-half": (lambda c: c.if_equal(_fill(c) / 2), lambda c, r: (min(c.m, (c.p + 2) // 2), 0)),
     "v-min": (lambda c: c.if_equal(2 * _fill(c) / 3), lambda c, r: (min(c.m, (c.p + 4) // 3), 0)),
     "chimera": (_both_ways, _both_ways_kept),
+    "bitpipe": (_crossed, lambda c, r: (min(c.m, (3 * c.p + 2) / 4 + min(r, c.p - 1 - r) / 2), 0)),
     "gems": (_turns, lambda c, r: (1, 0)),
     "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (min(c.m, c.p + 1), 0)),
     "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (min(c.m, c.p + 0.5), 0)),

@@ -7,14 +7,14 @@
                                4  5  6  7            7  6  5  4           3  2  1  0     <- second half
 
 A rank's chunks are its stages in ascending order. Under `bidirectional` every stage is on two ranks, each with half of
-the micro-batches, or on more ranks, each with a smaller part; their gradients are summed.
+the micro-batches, or on more ranks, each with a smaller part; their gradients are summed. `crossed` is the same for V.
 """
 
 from typing import TypeAlias
 
 from simdist.errors import ArgumentError
 
-__all__ = ["Placement", "bidirectional", "linear", "looped", "stage_of", "v_shape"]
+__all__ = ["Placement", "bidirectional", "crossed", "linear", "looped", "stage_of", "v_shape"]
 
 Placement: TypeAlias = tuple[tuple[int, ...], ...]
 """For each rank its stages, ascending."""
@@ -35,6 +35,17 @@ def v_shape(ranks: int) -> Placement:
     return tuple((r, 2 * ranks - 1 - r) for r in range(ranks))
 
 
+def crossed(ranks: int) -> Placement:
+    """A V and its mirror image: two copies of the model, which begin on the first rank and on the last.
+
+    Raises:
+        ArgumentError: the number of ranks is odd.
+    """
+    _check_even(ranks)
+    down = v_shape(ranks)
+    return tuple(tuple(sorted(down[r] + down[ranks - 1 - r])) for r in range(ranks))
+
+
 def bidirectional(ranks: int, pipelines: int = 2) -> Placement:
     """Copies of the model, by turns down the ranks and up.
 
@@ -42,13 +53,17 @@ def bidirectional(ranks: int, pipelines: int = 2) -> Placement:
         ArgumentError: the number of ranks is odd, or that of pipelines no even divisor of it: a rank would have a stage
             twice.
     """
-    if ranks % 2:
-        raise ArgumentError(f"pipelines in both directions on {ranks} stages: needs an even number of stages")
+    _check_even(ranks)
     if pipelines % 2 or ranks % pipelines:
         raise ArgumentError(
             f"{pipelines} pipelines in both directions on {ranks} stages: needs an even divisor of these"
         )
     return tuple(tuple(sorted(stage_of(r, ranks, q, pipelines) for q in range(pipelines))) for r in range(ranks))
+
+
+def _check_even(ranks: int) -> None:
+    if ranks % 2:
+        raise ArgumentError(f"pipelines in both directions on {ranks} stages: needs an even number of stages")
 
 
 def stage_of(rank: int, ranks: int, pipeline: int, pipelines: int) -> int:

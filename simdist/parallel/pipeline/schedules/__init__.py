@@ -9,6 +9,7 @@ from simdist.parallel.pipeline.schedules import (  # noqa: F401, I001
     automatic,
     v_shape,
     chimera,
+    bitpipe,
     gems,
     dualpipe,
 )

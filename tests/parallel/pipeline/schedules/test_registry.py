@@ -15,7 +15,7 @@ def test_all_are_there():
     assert schedules() == [
         "naive", "gpipe", "breadth-first", "1f1b", "eager-1f1b", "interleaved-1f1b", "pipedream",
         "pipedream-vertical-sync", "pipedream-2bw", "zb-h1", "zb-h2", "zb-v", "zb-auto", "v-half", "v-min",
-        "chimera", "gems", "dualpipe", "dualpipe-v",
+        "chimera", "bitpipe", "gems", "dualpipe", "dualpipe-v",
     ]  # fmt: skip
 
 
@@ -54,7 +54,12 @@ def test_the_same_every_time():
 @pytest.mark.parametrize(
     ("name", "numbers", "error", "fault"),
     [
-        ("zbh3", {}, UnknownNameError, "did you mean 'zb-h2'.*There are: 1f1b, breadth-first, chimera, dualpipe"),
+        (
+            "zbh3",
+            {},
+            UnknownNameError,
+            "did you mean 'zb-h2'.*There are: 1f1b, bitpipe, breadth-first, chimera",
+        ),
         ("TeraPipe", {}, UnknownNameError, "no schedule by name: see simdist.parallel.pipeline.terapipe_s"),
         ("gpipe", {"chunks": 2}, UnknownNameError, "unknown option of gpipe 'chunks'"),
         ("gpipe", {"stages": 0}, ArgumentError, "gpipe with stages=0; needs at least 1"),
