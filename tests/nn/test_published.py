@@ -18,6 +18,7 @@ COUNTED = {
     "llama2-13b": 13_015_864_320,
     "llama2-70b": 68_976_648_192,
     "codellama-34b": 33_743_970_304,
+    "yi-6b": 6_061_035_520,
     "yi-34b": 34_388_917_248,
     "tinyllama-1.1b": 1_100_048_384,
     "llama3.2-1b": 1_235_814_400,
@@ -28,9 +29,14 @@ COUNTED = {
     "mistral-7b": 7_241_732_096,
     "mistral-nemo-12b": 12_247_782_400,
     "mistral-large-123b": 122_610_069_504,
+    "mistral-small-24b": 23_572_403_200,
+    "codestral-22b": 22_247_282_688,
     "mixtral-8x7b": 46_702_792_704,
     "mixtral-8x22b": 140_620_634_112,
     "dbrx-132b": 131_596_523_520,
+    "phi3-mini-3.8b": 3_821_079_552,
+    "phi3-medium-14b": 13_960_238_080,
+    "phi4-14b": 14_659_507_200,
     "gemma-2b": 2_506_172_416,
     "gemma-7b": 8_537_680_896,
     "qwen2.5-0.5b": 494_032_768,
@@ -64,9 +70,9 @@ def test_parameters_are_as_many_as_the_weights_to_download(name, size):
 
 def test_what_reports_say_of_models_whose_weights_are_not_counted_here():
     told = {"gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "kimi-k2": 1026.4, "deepseek-67b": 67.4, "gpt-oss-120b": 116.8}
-    told |= {"gpt-oss-20b": 20.9, "opt-175b": 174.6}
+    told |= {"gpt-oss-20b": 20.9, "opt-175b": 174.6, "turing-nlg-17b": 17.2, "nemotron4-340b": 341.1}
     assert {name: round(num_parameters(published(name)) / 1e9, 1) for name in told} == told
-    assert {*COUNTED, *NEARLY, *OPT, *told, *LLAMA4} == set(published_names())
+    assert {*COUNTED, *NEARLY, *OPT, *PYTHIA, *BLOOM, *GEMMA3, *told, *LLAMA4} == set(published_names())
 
 
 NEARLY = {"gpt3-1.3b": 1.32, "gpt3-2.7b": 2.65, "gpt3-6.7b": 6.66, "gpt3-13b": 12.85}  # arXiv 2005.14165, table D.1
@@ -74,7 +80,8 @@ NEARLY |= {"gpt3-125m": 0.125, "gpt3-350m": 0.356, "gpt3-760m": 0.76}  # the sam
 NEARLY |= {"palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35}  # arXiv 2204.02311, table 1
 NEARLY |= {"bloom-7b": 7.069, "bloom-176b": 176.247, "falcon-7b": 6.922, "falcon-40b": 41.303, "falcon-180b": 179.523}
 NEARLY |= {"gpt-neox-20b": 20.555, "gemma2-2b": 2.614, "gemma2-9b": 9.242, "gemma2-27b": 27.227}
-NEARLY |= {"grok-1-314b": 314, "opt-66b": 65.7}
+NEARLY |= {"grok-1-314b": 314, "opt-66b": 65.7, "gpt-j-6b": 6.053, "nemotron4-15b": 15.7}
+NEARLY |= {"olmoe-7b": 6.919, "qwen1.5-moe-14b": 14.316}
 """Billions of parameters; whose small parts differ."""
 
 
@@ -96,6 +103,40 @@ OPT = {
 @pytest.mark.parametrize(("name", "size"), OPT.items())
 def test_opt_has_two_more_places(name, size):
     assert num_parameters(published(name)) + 2 * published(name).width == size
+
+
+PYTHIA = {
+    "pythia-70m": 70_426_624,
+    "pythia-160m": 162_322_944,
+    "pythia-410m": 405_334_016,
+    "pythia-1b": 1_011_781_632,
+    "pythia-1.4b": 1_414_647_808,
+    "pythia-2.8b": 2_775_208_960,
+    "pythia-6.9b": 6_857_302_016,
+    "pythia-12b": 11_846_072_320,
+}
+BLOOM = {
+    "bloom-560m": 559_214_592,
+    "bloom-1.1b": 1_065_314_304,
+    "bloom-1.7b": 1_722_408_960,
+    "bloom-3b": 3_002_557_440,
+}
+GEMMA3 = {
+    "gemma3-1b": 999_885_952,
+    "gemma3-4b": 3_880_263_168,
+    "gemma3-12b": 11_766_034_176,
+    "gemma3-27b": 27_009_346_304,
+}
+"""Without the encoder of pictures."""
+
+
+@pytest.mark.parametrize(("name", "size"), [*PYTHIA.items(), *BLOOM.items(), *GEMMA3.items()])
+def test_small_parts_that_are_left_out(name, size):
+    """Pythia has no table of places, BLOOM neither, but a norm after the words, and Gemma 3 two more norms a block."""
+    shape = published(name)
+    places = shape.context * shape.width
+    more = -places if name in PYTHIA else 2 * shape.width - places if name in BLOOM else 2 * shape.layers * shape.width
+    assert num_parameters(shape) + more == size
 
 
 LLAMA4 = {"llama4-scout": (109, 17), "llama4-maverick": (400, 17)}
@@ -127,6 +168,8 @@ def test_mixtures_of_128_experts_in_every_other_block(layers, width, billions):
         ("qwen3-235b-a22b", 22.2),
         ("dbrx-132b", 36.5),
         ("deepseek-moe-16b", 2.83),
+        ("olmoe-7b", 1.3),
+        ("qwen1.5-moe-14b", 2.7),
     ],
 )
 def test_parameters_that_a_token_of_a_mixture_meets(name, billions):
@@ -156,6 +199,11 @@ def test_the_same_of_others_without_the_table_of_tokens(name, billions):
         ("DeepSeek V3", "deepseek-v3"),
         ("Qwen2.5-72B", "qwen2.5-72b"),
         ("GPT-3", "gpt3-175b"),
+        ("Phi-3-mini", "phi3-mini-3.8b"),
+        ("OLMoE-1B-7B", "olmoe-7b"),
+        ("Nemotron-4-340B", "nemotron4-340b"),
+        ("BLOOM-1b7", "bloom-1.7b"),
+        ("T-NLG", "turing-nlg-17b"),
     ],
 )
 def test_names_as_their_makers_write_them(name, ours):
