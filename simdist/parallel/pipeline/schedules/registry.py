@@ -32,19 +32,25 @@ Maker = TypeVar("Maker", bound=Callable[..., Schedule])
 FILES = ".txt"
 """The ending of names that are files, in the format of `simdist.parallel.pipeline.text`."""
 
-OTHER_NAMES = {  # in arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405.15362, 2407.21783 and 2412.19437
+# In arXiv 2007.01045, 2006.09503, 2104.04473, 2401.10241, 2405.15362, 2407.21783, 2410.19367 and 2412.19437.
+OTHER_NAMES = {
     "dapple": "1f1b",
     "pipedream-flush": "1f1b",
     "1f1b-i": "interleaved-1f1b",
+    "1f1b-int": "interleaved-1f1b",
     "interleaved": "interleaved-1f1b",
     "depth-first": "interleaved-1f1b",
     "dfs": "interleaved-1f1b",
     "bfs": "breadth-first",
     "looped-bfs": "breadth-first",  # PyTorch
+    "vpp": "interleaved-1f1b",  # PaddlePaddle, as f-then-b
     "afab": "gpipe",
+    "f-then-b": "gpipe",
+    "2bw": "pipedream-2bw",
     "zb-1p": "zb-h1",
     "zb-2p": "zb-auto",
     "v-zb": "zb-v",
+    "zbv-zero-bubble": "zb-v",  # PyTorch
 }
 """Names of schedules in other papers, and those in simdist."""
 

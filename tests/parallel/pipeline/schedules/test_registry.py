@@ -28,7 +28,9 @@ def test_options():
 def test_the_names_of_other_papers():
     names = {"dapple": "1f1b", "pipedream-flush": "1f1b", "1f1b-i": "interleaved-1f1b", "zb1p": "zb-h1"}
     names |= {"DFS": "interleaved-1f1b", "depth first": "interleaved-1f1b", "BFS": "breadth-first"}  # Llama 3's report
-    names |= {"LoopedBFS": "breadth-first"}
+    names |= {"LoopedBFS": "breadth-first", "ZBVZeroBubble": "zb-v"}  # PyTorch
+    names |= {"FThenB": "gpipe", "VPP": "interleaved-1f1b"}  # PaddlePaddle
+    names |= {"1F1B-Int": "interleaved-1f1b", "2BW": "pipedream-2bw"}
     for other, name in {**names, "ZB2P": "zb-auto", "V-ZB": "zb-v", "ZBV": "zb-v", "DualPipeV": "dualpipe-v"}.items():
         assert schedule(other, stages=4, micro_batches=8) == schedule(name, stages=4, micro_batches=8)
         assert options(other) == options(name)
