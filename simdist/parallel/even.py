@@ -7,13 +7,14 @@ from simdist.errors import ArgumentError
 __all__ = ["check_even", "divisors"]
 
 
-def check_even(what: str, count: int, axis: str, size: int, parts: int = 1) -> None:
+def check_even(what: str, count: int, axis: str, size: int, parts: int = 1, *, remedy: str = "") -> None:
     """Raise ArgumentError, which lists the possible sizes of this axis, unless all ranks get the same number.
 
     Args:
         what, count: the things to share, in the plural, and their number.
         axis, size: of the mesh.
         parts: the number of equal parts that each rank takes.
+        remedy: what else the message may say.
     """
     if count % (size * parts):
         whole = count // parts if count % parts == 0 else 0
@@ -22,6 +23,7 @@ def check_even(what: str, count: int, axis: str, size: int, parts: int = 1) -> N
         raise ArgumentError(
             f"{count} {what} on {axis} {size}{each} leave {count % (size * parts)} over; "
             f"{count} {what} go evenly on {axis} {', '.join(possible) or 'of no size'}"
+            f"{remedy and f'; {remedy}'}"
         )
 
 

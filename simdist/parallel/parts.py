@@ -55,7 +55,9 @@ def check_cut(
         check_even("heads of keys and values", shape.num_kv_heads, "tp", tp)
     for kind, _ in shape.kinds():
         check_even("features inside a perceptron", kind.ffn_features, "tp", tp)
-    check_even("entries of the vocabulary", shape.vocabulary, "tp", tp)
+    padded = -(-shape.vocabulary // (128 * tp)) * 128 * tp
+    remedy = f"Megatron-LM would pad the vocabulary to {padded}, a multiple of 128 tp"
+    check_even("entries of the vocabulary", shape.vocabulary, "tp", tp, remedy=remedy)
     if attention == "ulysses":
         what = "heads" if shape.num_kv_heads == shape.heads else "heads of keys and values"
         check_even(f"{what} a rank of tp" if tp > 1 else what, shape.num_kv_heads // tp, "sp", sp)

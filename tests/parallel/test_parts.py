@@ -107,6 +107,7 @@ def test_what_comes_next_is_known_to_all_ranks(attention, sequence_parallel, cou
     [
         ({"tp": 5}, {}, {}, "24 heads on tp 5 leave 4 over; 24 heads go evenly on tp 1, 2, 3, 4, 6, 8, 12, 24"),
         ({"tp": 4}, {}, {"vocabulary": 70}, "70 entries of the vocabulary on tp 4 leave 2 over"),
+        ({"tp": 8}, {}, {"vocabulary": 50_257}, "would pad the vocabulary to 51200, a multiple of 128 tp"),  # GPT-2's
         ({"sp": 5}, {}, {}, "24 tokens on sp 5"),
         ({"sp": 8}, {}, {}, r"24 tokens on sp 8 \(2 parts a rank\) leave 8 over; .* on sp 1, 2, 3, 4, 6, 12"),
         ({"sp": 8}, {"attention": "ulysses"}, {"heads": 4}, "4 heads on sp 8 leave 4 over; .* evenly on sp 1, 2, 4"),
