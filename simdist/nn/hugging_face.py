@@ -16,6 +16,7 @@ HUGGING_FACE = ".json"
 _MOST_BYTES = 1 << 20  # such files have a few thousand
 _MOST_BASE = 1e30
 _MISSING = object()
+_SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "vocab_size")
 
 
 class _Settings:
@@ -65,22 +66,40 @@ def _gpt2(of: _Settings) -> Shape:
     return Shape(layers, width, heads, context, vocabulary, tied=of.tied(default=True), ffn_width=inside)
 
 
-def _llama(of: _Settings, **more: Any) -> Shape:
-    """What all models of Llama's blocks have in common."""
-    of.only("hidden_act", "silu")
+def _gpt_neox(of: _Settings) -> Shape:
+    of.only("hidden_act", "gelu", "gelu_fast")
+    layers, width, heads, context, vocabulary = (of.number(name) for name in _SIZES)
+    inside = of.number("intermediate_size")
+    return Shape(layers, width, heads, context, vocabulary, tied=of.tied(default=False), ffn_width=inside)
+
+
+def _llama(of: _Settings, gate: tuple[str, ...] = ("silu",), tied: bool = False, **more: Any) -> Shape:
+    """What all models of Llama's blocks have in common, whichever of these functions their MLPs' gates have."""
+    of.only("hidden_act", *gate)
     of.only("mlp_bias", False)
     if "qkv_bias" not in more:
         of.only("attention_bias", False)
-    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "max_position_embeddings", "vocab_size")
-    common: dict[str, Any] = {"block": "llama", "tied": of.tied(default=False), "rope_base": of.rope_base()}
+    common: dict[str, Any] = {"block": "llama", "tied": of.tied(default=tied), "rope_base": of.rope_base()}
     common |= {"ffn_width": None if "ffn_width" in more else of.number("intermediate_size")}
     if "kv_latent_width" not in more:
         common |= {"kv_heads": of.number("num_key_value_heads", None), "head_width": of.number("head_dim", None)}
-    return Shape(*(of.number(name) for name in names), **common | more)
+    return Shape(*(of.number(name) for name in _SIZES), **common | more)
 
 
 def _mixtral(of: _Settings) -> Shape:
     return _llama(of, experts=of.number("num_local_experts"), top_k=of.number("num_experts_per_tok"))
+
+
+def _olmoe(of: _Settings) -> Shape:
+    return _llama(of, qk_norm=True, experts=of.number("num_experts"), top_k=of.number("num_experts_per_tok"))
+
+
+def _gemma(of: _Settings, **more: Any) -> Shape:
+    return _llama(of, gate=("gelu_pytorch_tanh", "gelu"), tied=True, **more)
+
+
+def _gemma3(of: _Settings) -> Shape:
+    return _gemma(of, qk_norm=True)
 
 
 def _qwen2(of: _Settings) -> Shape:
@@ -155,9 +174,15 @@ def _deepseek(of: _Settings) -> Shape:
 
 _KINDS: dict[str, Callable[[_Settings], Shape]] = {
     "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
     "llama": _llama,
     "mistral": _llama,
+    "phi3": _llama,
     "mixtral": _mixtral,
+    "olmoe": _olmoe,
+    "gemma": _gemma,
+    "gemma2": _gemma,
+    "gemma3_text": _gemma3,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,

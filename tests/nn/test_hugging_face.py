@@ -40,6 +40,42 @@ CONFIGS = {
         "n_ctx": 1024,
         "vocab_size": 50_257,
     },
+    "pythia-6.9b": {
+        "model_type": "gpt_neox",
+        "hidden_act": "gelu",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "intermediate_size": 16_384,
+        "max_position_embeddings": 2048,
+        "vocab_size": 50_432,
+        "tie_word_embeddings": False,
+    },
+    "phi3-mini-3.8b": llama("phi3", 32, 3072, 32, 32, 8192, 32_064, max_position_embeddings=4096, rope_theta=10000.0),
+    "olmoe-7b": llama(
+        "olmoe",
+        *(16, 2048, 16, 16, 1024, 50_304),
+        num_experts=64,
+        num_experts_per_tok=8,
+        max_position_embeddings=4096,
+    ),
+    "gemma-7b": llama(
+        "gemma",
+        *(28, 3072, 16, 16, 24_576, 256_000),
+        hidden_act="gelu",
+        head_dim=256,
+        tie_word_embeddings=None,  # absent there
+        max_position_embeddings=8192,
+    ),
+    "gemma3-1b": llama(
+        "gemma3_text",
+        *(26, 1152, 4, 1, 6912, 262_144),
+        hidden_act="gelu_pytorch_tanh",
+        head_dim=256,
+        tie_word_embeddings=None,
+        max_position_embeddings=32_768,
+        rope_theta=1_000_000,
+    ),
     "llama3-8b": llama(
         "llama", 32, 4096, 32, 8, 14_336, 128_256, max_position_embeddings=8192, rope_theta=500000.0, mlp_bias=False
     ),
