@@ -14,7 +14,7 @@ H100 = preset("h100")
 SIZE = {"model": "gpt", "layers": 8, "heads": 4, "vocabulary": 256, "precision": "bf16", "device": "phantom"}
 SHORT, LONG = {"width": 64, "context_bytes": 64}, {"width": 512, "context_bytes": 512}
 ONE_WAY = ["gpipe", "1f1b", "zb-h1", "zb-h2", "interleaved-1f1b", "breadth-first", "zb-v", "v-min"]
-BOTH_WAYS = ["chimera", "dualpipe"]
+BOTH_WAYS = ["chimera", "bitpipe", "dualpipe"]
 
 
 def check(mesh, most):
