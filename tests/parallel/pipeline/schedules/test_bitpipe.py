@@ -13,8 +13,8 @@ EQUAL, LONGER_BACK = Times(2, 1, 1), Times(1, 1, 1)  # TF = TB + TW, and half of
 
 
 @pytest.mark.parametrize("d", [2, 4, 6, 8, 16])
-def test_the_bubble_ratio_of_the_paper(d):
-    """arXiv 2410.19367: (D-2)/(3N+D-2) where backwards take twice as long, half of Chimera's bubble."""
+def test_half_of_chimeras_bubble(d):
+    """(D-2)/(3N+D-2) of the time where backwards take twice as long, of D micro-batches."""
     one = schedule("bitpipe", stages=d, micro_batches=d)
     said = formula("bitpipe", stages=d, micro_batches=d, times=LONGER_BACK)
     assert simulate(one, LONGER_BACK).bubble_rate == pytest.approx((d - 2) / (3 * d + d - 2)) == said.bubble_rate
