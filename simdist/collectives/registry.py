@@ -118,7 +118,8 @@ def algorithm(
     """Register the function below as one way to perform `operation`, exact up to rounding. Everything that takes the
     name of an algorithm then knows it: the command line, and `auto`. A name of your own may be registered again.
 
-    See `Algorithm`, and `simdist.examples.own_algorithm`; for lossy sums `simdist.parallel.compression.Compressor`.
+    See `simdist.collectives.registry.Algorithm`, and `simdist.examples.own_algorithm`; for lossy sums
+    `simdist.parallel.compression.Compressor`.
 
     Args:
         cost: cost(case, **options) -> Cost of rank case.rank; the options are those of the function.

@@ -1,6 +1,7 @@
 """Parameter server: server ranks keep the weights, and workers need not wait for each other."""
 
 from simdist.asynchronous.parameter_server.client import Client, Rows
+from simdist.asynchronous.parameter_server.clocks import Clocks, Push
 from simdist.asynchronous.parameter_server.consistency import (
     BoundedStaleness,
     Consistency,
@@ -33,10 +34,12 @@ from simdist.asynchronous.parameter_server.train import (
 __all__ = [
     "BoundedStaleness",
     "Client",
+    "Clocks",
     "Consistency",
     "Counts",
     "Layout",
     "ParameterServer",
+    "Push",
     "Rows",
     "Served",
     "Server",

@@ -27,7 +27,7 @@ class Clocks:
         commits: by worker, one more than the stamp of its last update received.
         applied: by worker, one more than the stamp of its last update applied.
         reads: by worker, one more than the highest clock at which it has read, or can no longer read.
-        step: the number of steps closed, where the rule closes steps.
+        step: the number of steps closed, where the rule closes steps, which workers that come later skip.
         present: the workers that have neither left nor died.
         dead: the workers that died.
     """

@@ -18,13 +18,17 @@ __all__ = ["BoundedStaleness", "Consistency", "Synchronous", "asynchronous", "sy
 
 
 class Consistency(ABC):
-    """A consistency rule. It has no state: the state of a server is in its `Clocks`.
+    """A consistency rule, such as one of your own. It has no state: the state of a server is in its `Clocks`.
 
     Attributes:
         whole_steps: whether a step applies the mean of several updates; otherwise each is applied separately.
     """
 
     whole_steps = False
+
+    def __repr__(self) -> str:
+        """By its settings, which ranks compare: not by where in memory a rank has it."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     @property
     def announces(self) -> bool:
