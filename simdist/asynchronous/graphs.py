@@ -46,7 +46,7 @@ class Graph:
     """An undirected graph on ranks 0 … p-1, without loops.
 
     Args:
-        neighbours: of each rank, in ascending order.
+        neighbours: of each rank, in any order; then ascending, and each once.
 
     Raises:
         ArgumentError: there are no ranks; or neighbours are not symmetric, do not exist, or are the rank itself.
@@ -57,6 +57,7 @@ class Graph:
     def __post_init__(self) -> None:
         if not self.neighbours:
             raise ArgumentError("a graph of 0 ranks; needs at least 1")
+        object.__setattr__(self, "neighbours", tuple(tuple(sorted(set(others))) for others in self.neighbours))
         back: list[list[int]] = [[] for _ in self.neighbours]  # of which ranks each is a neighbour, also ascending
         for i, others in enumerate(self.neighbours):
             for j in others:
@@ -83,7 +84,7 @@ class Graph:
             _check_edge(i, j, ranks)
             found[i].add(j)
             found[j].add(i)
-        return cls(tuple(tuple(sorted(others)) for others in found))
+        return cls(tuple(map(tuple, found)))
 
     @property
     def size(self) -> int:
