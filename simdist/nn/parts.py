@@ -57,6 +57,10 @@ class Parts:
         """On the stream."""
         return Dropout(name, share)
 
+    def on_stream(self, layer: Layer) -> Layer:
+        """A layer of your own, on the stream: see `simdist.parallel.parts.MeshParts`."""
+        return layer
+
     def norm(self, name: str, width: int) -> Layer:
         """On the stream."""
         return LayerNorm(name, width)

@@ -29,6 +29,9 @@ class Learner(ABC):
     Attributes:
         update: updates this rank's weights.
         num_updates: the number of updates per batch.
+
+    Raises:
+        ArgumentError: the spread does not know of one of the model's parameters: see `Spread.check`.
     """
 
     update: Update
@@ -42,6 +45,7 @@ class Learner(ABC):
         self.comm = comm
         self.recipe = recipe
         self.spread = spread or Spread(comm)
+        self.spread.check(model.parameters)
 
     @property
     def item_bytes(self) -> int:

@@ -160,7 +160,7 @@ class MeshParts(Parts):
     def embedding(self, name: str, vocabulary: int, places: int, width: int, std: float) -> Layer:
         """See Parts."""
         layer = VocabularyParallelEmbedding(name, vocabulary, places, width, std, self.region, self.split)
-        return self._outside(layer)
+        return self.on_stream(layer)
 
     def dropout(self, name: str, share: float) -> Layer:
         """See Parts."""
@@ -168,11 +168,11 @@ class MeshParts(Parts):
 
     def norm(self, name: str, width: int) -> Layer:
         """See Parts."""
-        return self._outside(LayerNorm(name, width))
+        return self.on_stream(LayerNorm(name, width))
 
     def rms_norm(self, name: str, width: int) -> Layer:
         """See Parts."""
-        return self._outside(RMSNorm(name, width))
+        return self.on_stream(RMSNorm(name, width))
 
     def column(
         self, name: str, in_features: int, out_features: int | tuple[int, int], std: float, bias: bool = True
@@ -186,7 +186,7 @@ class MeshParts(Parts):
 
     def latent(self, name: str, width: int, features: int, std: float) -> Layer:
         """See Parts. All ranks on tp compute it."""
-        return self._outside(super().latent(name, width, features, std))
+        return self.on_stream(super().latent(name, width, features, std))
 
     def of_all_heads(self, name: str, width: int, features: int, std: float) -> Layer:
         """See Parts. All ranks on tp compute it, of their own tokens."""
@@ -262,8 +262,14 @@ class MeshParts(Parts):
         self._cut[axis].update(p.name for p in layer.parameters if p.place.index)
         return layer
 
-    def _outside(self, layer: Layer) -> Layer:
-        """A layer that, with sequence parallelism, sees only this rank's tokens."""
+    def on_stream(self, layer: Layer) -> Layer:
+        """A layer that, with sequence parallelism, sees only this rank's tokens.
+
+        So that its gradients are summed over the ranks that see others, a subclass calls this for layers of its own:
+
+            def norm(self, name, width):
+                return Sequence([super().norm(name, width), self.on_stream(Scale(name, width))])
+        """
         if self.sequence_parallel:
             self._partly.update(p.name for p in layer.parameters if not p.place.index)
         return self._inside(layer)
@@ -278,7 +284,8 @@ class MeshParts(Parts):
             names = frozenset(name for name in self._names if self._partial(name) == axes)
             if group.size > 1 and names:
                 sums.append((group, names))
-        return Spread(mesh.comm, model if model.size > 1 else None, tuple(sums), self._counts)
+        whole = model if model.size > 1 else None
+        return Spread(mesh.comm, whole, tuple(sums), self._counts, frozenset(self._names))
 
     def _partial(self, name: str) -> tuple[str, ...]:
         """The axes other than dp over which a parameter's gradient must be summed."""

@@ -8,6 +8,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
+from simdist.errors import ArgumentError
 from simdist.nn import Parameters
 from simdist.parallel.holding import Holding
 
@@ -30,12 +31,20 @@ class Spread:
             group give the same names, and hold the same stretch of each parameter.
         counted: whether this rank counts a parameter, by its name, in the norm of the whole model; of the ranks of
             `model` that hold the same values, one does.
+        known: the names of all parameters that `sums` were made for; None for any.
     """
 
     comm: Communicator
     model: Communicator | None = None
     sums: tuple[tuple[Communicator, frozenset[str]], ...] = ()
     counted: Callable[[str], bool] = field(default=lambda name: True)
+    known: frozenset[str] | None = None
+
+    def check(self, parameters: Parameters) -> None:
+        """Raise ArgumentError if a gradient may have to be summed over groups that do not know of it."""
+        strange = [p.name for p in parameters if self.sums and self.known is not None and p.name not in self.known]
+        if strange:
+            raise ArgumentError(f"{strange[0]} is in none of the parts; layers of your own need MeshParts.on_stream")
 
     def complete(self, gradient: Array, parameters: Parameters, holding: Holding) -> None:
         """Sum gradients over the groups of `sums`, in place.

@@ -1,6 +1,7 @@
 """Pipeline: a model split into stages, and a batch split into micro-batches that pass through them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from simdist.arrays import Array
 from simdist.comm import Mesh
@@ -98,11 +99,11 @@ class Pipeline(Method):
         """How the model is spread over all ranks, given how a stage is spread over the ranks that share it."""
         mesh, counted = self.mesh, self.share.copies.counted
         cut_further = any(mesh.sizes[axis] > 1 for axis in ("ep", "sp", "tp"))
-        return Spread(
-            mesh.comm,
-            mesh.group("pp", "ep", "sp", "tp") if cut_further else mesh.pp,
-            inside.sums,
-            lambda name: name in counted and inside.counted(name),
+        return replace(
+            inside,
+            comm=mesh.comm,
+            model=mesh.group("pp", "ep", "sp", "tp") if cut_further else mesh.pp,
+            counted=lambda name: name in counted and inside.counted(name),
         )
 
     # -- training -------------------------------------------------------------------------------------
