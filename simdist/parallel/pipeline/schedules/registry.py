@@ -133,10 +133,8 @@ def unknown_schedule(name: str, known: Iterable[str]) -> UnknownNameError:
 
 
 def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
-    """The schedule in a file, for any number of stages and micro-batches, if it is valid."""
-    found = load(path)
-    validate(found)
-    return found
+    """The schedule in a file, for any number of stages and micro-batches."""
+    return load(path)
 
 
 def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Schedule:
@@ -150,7 +148,8 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
 
     Raises:
         UnknownNameError: no such schedule or option; the message lists all.
-        DataError, ScheduleError: the file cannot be read, or its schedule is invalid.
+        DataError: the file cannot be read.
+        ScheduleError: the schedule in the file, or of a program's own, is invalid.
         ArgumentError: a number is below 1, too large, or not supported by the schedule; or the schedule made, or in
             the file, is for other numbers.
     """
@@ -168,6 +167,8 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
     made = maker(name)(**numbers)
     if not isinstance(made, Schedule):
         raise wrong_return(f"what makes {name}", made, "a Schedule")
+    if not _MAKERS.is_own(name):
+        validate(made)
     if (made.num_ranks, made.num_micro_batches) != (stages, micro_batches):
         raise ArgumentError(
             f"{name} is a schedule of {counted(made.num_ranks, 'rank')} and "

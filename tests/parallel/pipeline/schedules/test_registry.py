@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from simdist.errors import ArgumentError, UnknownNameError
+from simdist.errors import ArgumentError, ScheduleError, UnknownNameError
 from simdist.parallel.pipeline import Forward, Schedule, Times, named, paper, schedule, schedules
 from simdist.parallel.pipeline.formulas import formula
 from simdist.parallel.pipeline.schedules import options, registry
+from simdist.training import Config
 
 
 def test_all_are_there():
@@ -46,6 +47,15 @@ def test_ones_own_has_no_papers_formula_whatever_it_is_made_of(monkeypatch):
     named("other")(lambda stages, micro_batches: replace(mine(stages, micro_batches), name="any"))
     assert [schedule(name, 4, 8).name for name in ("mine", "Mine", "other", "1F1B")] == ["mine", "mine", "any", "1f1b"]
     assert paper(schedule("mine", 4, 8), Times()) is None
+
+
+def test_ones_own_is_validated_with_the_settings_of_a_run_or_a_plan(monkeypatch):
+    monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))
+    named("halves")(lambda stages, micro_batches: Schedule("halves", [[*map(Forward, range(micro_batches))]] * stages))
+    with pytest.raises(ScheduleError, match="halves: micro-batch 0 needs F0 and B0"):
+        schedule("halves", 2, 2)
+    with pytest.raises(ScheduleError, match="halves: micro-batch 0 needs F0 and B0"):
+        Config(model="gpt", pp=2, schedule="halves", micro_batches=2)
 
 
 def test_the_same_every_time():
