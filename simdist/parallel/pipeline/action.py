@@ -63,6 +63,8 @@ class Part(Action):
     chunk: int = 0
 
     letter: ClassVar[str]
+    takes: ClassVar[str]  # what value
+    follows: ClassVar[str]  # the letter of the action before it on the same stage and micro-batch
 
     def __str__(self) -> str:
         return f"{self.letter}{self.micro_batch}"
@@ -72,9 +74,9 @@ class Part(Action):
         """Itself."""
         return (self,)
 
-    @abstractmethod
     def needs(self, stage: int) -> Value | None:
-        """The value it needs before it can begin on this stage; None if none."""
+        """The value it needs before it can begin on this stage; None where a forward reads the micro-batch itself."""
+        return Value(self.takes, stage, self.micro_batch) if stage or self.takes != "activation" else None
 
     @abstractmethod
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
@@ -85,11 +87,7 @@ class Forward(Part):
     """A stage's forward pass. On the last stage it ends with the loss, which gives the first gradient."""
 
     __slots__ = ()
-    letter = "F"
-
-    def needs(self, stage: int) -> Value | None:
-        """The output of the previous stage; the first stage reads the micro-batch."""
-        return Value("activation", stage, self.micro_batch) if stage else None
+    letter, takes, follows = "F", "activation", ""
 
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
         """The input of the next stage, or the gradient of the loss."""
@@ -102,11 +100,7 @@ class Backward(Part):
     """A stage's whole backward pass: the gradients of its input and of its weights."""
 
     __slots__ = ()
-    letter = "B"
-
-    def needs(self, stage: int) -> Value | None:
-        """The gradient of its output."""
-        return Value("gradient", stage, self.micro_batch)
+    letter, takes, follows = "B", "gradient", "F"
 
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
         """The gradient of its input, except on the first stage."""
@@ -117,11 +111,7 @@ class BackwardInput(Part):
     """The gradient of a stage's input alone."""
 
     __slots__ = ()
-    letter = "I"
-
-    def needs(self, stage: int) -> Value | None:
-        """The gradient of its output."""
-        return Value("gradient", stage, self.micro_batch)
+    letter, takes, follows = "I", "gradient", "F"
 
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
         """The gradient of its input, and what BackwardWeight needs."""
@@ -133,11 +123,7 @@ class BackwardWeight(Part):
     """The gradients of a stage's weights, after BackwardInput."""
 
     __slots__ = ()
-    letter = "W"
-
-    def needs(self, stage: int) -> Value | None:
-        """What BackwardInput leaves."""
-        return Value("pending", stage, self.micro_batch)
+    letter, takes, follows = "W", "pending", "I"
 
     def gives(self, stage: int, num_stages: int) -> tuple[Value, ...]:
         """Nothing."""

@@ -104,10 +104,10 @@ class _Walk:
         """An action uses what it needs, and leaves what it keeps and gives."""
         number, letter = self._schedule.stage(self._rank, part), part.letter
         stage, size = self._stages[number], self._sizes[part.micro_batch]
-        need, before = part.needs(number), {"F": "", "B": "F", "I": "F", "W": "I"}[letter]
+        need = part.needs(number)
         self.num_bytes = max(self.num_bytes, self._kept + self._waiting)
         self.let_go([need] if need else [])
-        others = self._kept - (size * stage.levels[before].after if before else 0.0)
+        others = self._kept - (size * stage.levels[part.follows].after if part.follows else 0.0)
         self.activations = max(self.activations, others + size * stage.levels[letter].during)
         self.buffers = max(self.buffers, self._waiting + size * stage.passing[letter])
         self.num_bytes = max(self.num_bytes, others + self._waiting + size * stage.working[letter])

@@ -9,7 +9,7 @@ from simdist.parallel.pipeline.action import Part
 from simdist.parallel.pipeline.memory import Memory, peak
 from simdist.parallel.pipeline.play import Course, play
 from simdist.parallel.pipeline.schedule import Schedule, require_schedule
-from simdist.parallel.pipeline.text import grid
+from simdist.parallel.pipeline.text import LETTERS, grid
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.versions import versions
 from simdist.words import counted
@@ -121,16 +121,15 @@ def _complete(schedule: Schedule, where: Where) -> None:
 
 def _in_order(schedule: Schedule, where: Where) -> None:
     """A stage's actions on a micro-batch are on one rank, forward before backward, input before weights."""
-    before = {"B": "F", "I": "F", "W": "I"}
     for (letter, stage, i), (rank, at) in where.items():
-        if letter == "F":
+        if not (before := LETTERS[letter].follows):
             continue
-        first_rank, first_at = where[before[letter], stage, i]
+        first_rank, first_at = where[before, stage, i]
         if first_rank != rank:
-            why = f"micro-batch {i} has two owners on stage {stage}: rank {first_rank} does {before[letter]}{i}, "
+            why = f"micro-batch {i} has two owners on stage {stage}: rank {first_rank} does {before}{i}, "
             _refuse(schedule, f"{why}rank {rank} {letter}{i}", [(first_rank, first_at), (rank, at)])
         if first_at >= at:
-            why = f"rank {rank} does {letter}{i} of stage {stage} before {before[letter]}{i}, which it needs"
+            why = f"rank {rank} does {letter}{i} of stage {stage} before {before}{i}, which it needs"
             _refuse(schedule, why, [(rank, at)])
 
 
