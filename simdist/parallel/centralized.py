@@ -2,17 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from simdist.comm import Communicator
-from simdist.nn import Model
 from simdist.parallel.holding import Shard
-from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import ReplicaMethod
-from simdist.parallel.root import Root
+from simdist.parallel.root import RootMethod
 
 __all__ = ["Centralized"]
 
 
-class Centralized(ReplicaMethod):
+class Centralized(RootMethod):
     """Every rank works on its part of the batch; rank 0 is also the server of the others.
 
         rank         0                      1          2          3
@@ -42,19 +38,16 @@ class Centralized(ReplicaMethod):
     117-124 (the ring).
     """
 
-    def __init__(self, model: Model, comm: Communicator, recipe: Recipe, seed: int) -> None:
-        super().__init__(model, comm, recipe, seed)
-        self._root = Root(self, reduce="linear", broadcast="linear")
-        self.update = self._root.update
+    _algorithm = "linear"
 
     def step(self, learning_rate: float) -> bool:
         """Reduce gradients to the server, update there, and broadcast the weights."""
-        changed = self._root.step(learning_rate)
+        changed = self._reduce_and_update(learning_rate)
         if changed:
-            self._root.send_weights()
+            self._send_weights()
         return changed
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
         """Rank 0 resumes from these, and sends the others its weights."""
         super().restore(vectors, numbers)
-        self._root.send_weights()
+        self._send_weights()

@@ -3,17 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from simdist.arrays import Array
-from simdist.comm import Communicator
-from simdist.nn import Model, Noise
+from simdist.nn import Noise
 from simdist.parallel.holding import Shard
-from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import ReplicaMethod
-from simdist.parallel.root import Root
+from simdist.parallel.root import RootMethod
 
 __all__ = ["MapReduce"]
 
 
-class MapReduce(ReplicaMethod):
+class MapReduce(RootMethod):
     """Each step is a separate job: mappers get the weights, and their gradients are reduced to one sum.
 
                  broadcast            map                         reduce
@@ -37,40 +34,37 @@ class MapReduce(ReplicaMethod):
     and backpropagation, where mappers find partial gradients and the reducer adds them up.
     """
 
-    def __init__(self, model: Model, comm: Communicator, recipe: Recipe, seed: int) -> None:
-        super().__init__(model, comm, recipe, seed)
-        self._root = Root(self, reduce="binomial", broadcast="binomial")
-        self.update = self._root.update
-        self._told = True
+    _algorithm = "binomial"
+    _all_have_weights = True  # those of rank 0
 
-    def _tell(self) -> None:
+    def _begin_job(self) -> None:
         """Broadcast the weights, if they changed since the last broadcast."""
-        if not self._told:
-            self._root.send_weights()
-            self._told = True
+        if not self._all_have_weights:
+            self._send_weights()
+            self._all_have_weights = True
 
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
         """The map."""
-        self._tell()
+        self._begin_job()
         return super().backward(windows, scale, noise, last)
 
     def step(self, learning_rate: float) -> bool:
         """The reduction, and the update on rank 0."""
-        changed = self._root.step(learning_rate)
-        self._told = not changed
+        changed = self._reduce_and_update(learning_rate)
+        self._all_have_weights = not changed
         return changed
 
     def loss(self, windows: Array) -> float:
         """Also a map. All ranks must call."""
-        self._tell()
+        self._begin_job()
         return super().loss(windows)
 
     def logits(self, tokens: Array) -> Array:
         """Also a map. All ranks must call."""
-        self._tell()
+        self._begin_job()
         return super().logits(tokens)
 
     def restore(self, vectors: Mapping[str, Sequence[Shard]], numbers: Mapping[str, float]) -> None:
         """Rank 0 resumes from these; the others get its weights with the next job."""
         super().restore(vectors, numbers)
-        self._told = False
+        self._all_have_weights = False

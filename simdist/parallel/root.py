@@ -1,57 +1,58 @@
 """Root: one rank that updates the weights of all."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 from simdist.arrays import clear
 from simdist.collectives import broadcast, reduce
+from simdist.comm import Communicator
+from simdist.nn import Model
 from simdist.parallel.holding import Holding
 from simdist.parallel.method import GRADIENTS
+from simdist.parallel.recipe import Recipe
 from simdist.parallel.replica import ReplicaMethod
 from simdist.parallel.update import Update
 
-__all__ = ["Root"]
+__all__ = ["RootMethod"]
 
 
-class Root:
-    """Weights that only rank 0 updates: it alone has masters and optimizer state; the others copy its weights.
+class RootMethod(ReplicaMethod):
+    """A method whose rank 0 alone has masters and optimizer state; the others copy its weights.
 
         rank 0     gradient 0 --+--> sum --> update --> weights --+--> weights
         rank 1     gradient 1 --+                                 +--> the same
         rank 2     gradient 2 --+                                 +--> the same
-                            `step`                           `send_weights`
+                        `_reduce_and_update`             `_send_weights`
 
     Args:
-        method: has the weights and gradients.
-        reduce, broadcast: the algorithms for gradients to rank 0, and for weights from it.
+        model, comm, recipe, seed: as of `ReplicaMethod`.
 
     Attributes:
         update: of all weights on rank 0, and of none elsewhere, where no norm of their gradient is known either.
     """
 
-    def __init__(self, method: ReplicaMethod, reduce: str, broadcast: str) -> None:
-        self._method, self._comm = method, method.comm
-        self._reduce, self._broadcast = reduce, broadcast
-        updates, recipe = method.comm.rank == 0, method.recipe
-        self._own = own = slice(0, len(method.weights) if updates else 0)
-        recipe = recipe if updates else replace(recipe, max_norm=None)
-        self.update = Update(method.weights[own], Holding([own]), method.model.parameters, recipe, method.spread)
+    _algorithm: ClassVar[str]  # of the reduction to rank 0, and of the broadcast from it
 
-    def step(self, learning_rate: float) -> bool:
+    def __init__(self, model: Model, comm: Communicator, recipe: Recipe, seed: int) -> None:
+        super().__init__(model, comm, recipe, seed)
+        self._own = own = slice(0, len(self.weights) if comm.rank == 0 else 0)
+        recipe = recipe if comm.rank == 0 else replace(recipe, max_norm=None)
+        self.update = Update(self.weights[own], Holding([own]), model.parameters, recipe, self.spread)
+
+    def _reduce_and_update(self, learning_rate: float) -> bool:
         """Sum the gradients on rank 0, update its weights by the sum, and clear the gradients on all ranks.
 
         Returns:
             Whether rank 0 changed its weights; the same on all ranks.
         """
-        gradient = self._method.gradient
-        with self._comm.span(GRADIENTS, gradient.nbytes):
-            reduce(gradient, self._comm, 0, algorithm=self._reduce)
-        with self._comm.span("update"):
-            changed = self.update.step(gradient[self._own], learning_rate)
-            clear(gradient)
+        with self.comm.span(GRADIENTS, self.gradient.nbytes):
+            reduce(self.gradient, self.comm, 0, algorithm=self._algorithm)
+        with self.comm.span("update"):
+            changed = self.update.step(self.gradient[self._own], learning_rate)
+            clear(self.gradient)
         return changed
 
-    def send_weights(self) -> None:
+    def _send_weights(self) -> None:
         """Broadcast the weights of rank 0."""
-        weights = self._method.weights
-        with self._comm.span("weights from root", weights.nbytes):
-            broadcast(weights, self._comm, 0, self._broadcast)
+        with self.comm.span("weights from root", self.weights.nbytes):
+            broadcast(self.weights, self.comm, 0, self._algorithm)
