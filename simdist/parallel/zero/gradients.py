@@ -6,7 +6,6 @@ import numpy as np
 
 from simdist.arrays import Array, charge, clear, copied
 from simdist.arrays.working import overflow
-from simdist.collectives import reduce_scatter
 from simdist.comm import Stream, Work
 from simdist.nn import Layer, Observer, Parameter
 from simdist.parallel.zero.offload import Offload
@@ -30,7 +29,6 @@ class Gradients(Observer, ABC):
         flat: zeros, of the slots' size.
         side: the second stream.
         sharing: of the communicator on that stream; the holders of a model reduce.
-        algorithm: of the reduce-scatters.
 
     Attributes:
         rooms: for each unit, the memory of its gradients.
@@ -38,10 +36,10 @@ class Gradients(Observer, ABC):
     Cost of a pass per rank, n bytes of gradients on p holders: a reduce-scatter per unit, n(p-1)/p bytes in total.
     """
 
-    def __init__(self, units: Units, slots: Slots, flat: Array, side: Stream, sharing: Sharing, algorithm: str) -> None:
+    def __init__(self, units: Units, slots: Slots, flat: Array, side: Stream, sharing: Sharing) -> None:
         self.rooms = slots.cut(flat)
         self._units, self._slots, self._flat = units, slots, flat
-        self._side, self._sharing, self._algorithm = side, sharing, algorithm
+        self._side, self._sharing = side, sharing
         self._last = True  # whether this micro-batch is the last of the batch
         self._reductions: dict[int, Work] = {}  # by slot, the last reduction
         self._num_incomplete: dict[int, int] = {}  # by unit begun in backward, the number of incomplete gradients
@@ -90,8 +88,7 @@ class Gradients(Observer, ABC):
 
     def _reduce(self, i: int, last: bool) -> None:
         """On the second stream."""
-        chunk = reduce_scatter(self.rooms[i], self._sharing.holders, algorithm=self._algorithm)
-        self._reduced(i, chunk, last)
+        self._reduced(i, self._sharing.reduce_scatter(self.rooms[i]), last)
 
 
 class WholeGradients(Gradients):
@@ -122,14 +119,14 @@ class WholeGradients(Gradients):
         clear(self._flat)
 
     def _reduced(self, i: int, chunk: Array, last: bool) -> None:
-        self._sharing.add_up(chunk, self._algorithm)
+        self._sharing.add_up(chunk)
 
 
 class ShardedGradients(Gradients):
     """Gradients of a unit are kept until they are reduced; only this rank's part stays, and accumulates.
 
     Args:
-        units, slots, flat, side, sharing, algorithm: as of `Gradients`.
+        units, slots, flat, side, sharing: as of `Gradients`.
         own: zeros, a vector of this rank's holding.
         offload: the place of `own`.
 
@@ -144,11 +141,10 @@ class ShardedGradients(Gradients):
         flat: Array,
         side: Stream,
         sharing: Sharing,
-        algorithm: str,
         own: Array,
         offload: Offload,
     ) -> None:
-        super().__init__(units, slots, flat, side, sharing, algorithm)
+        super().__init__(units, slots, flat, side, sharing)
         self._own = own
         self._offload = offload
 
@@ -176,7 +172,7 @@ class ShardedGradients(Gradients):
         charge(mine.size, 3 * mine.nbytes)
         clear(self.rooms[i])
         if last:
-            self._sharing.add_up(total, self._algorithm)
+            self._sharing.add_up(total)
         back = self._move(total, summed_at, place)
         if back is not mine:
             copied(mine, back)

@@ -1,4 +1,4 @@
-"""Observers: several observers of the same model."""
+"""Observers: several observers of the same backward."""
 
 from simdist.nn import Layer, Observer, Parameter
 
@@ -6,20 +6,10 @@ __all__ = ["Observers"]
 
 
 class Observers(Observer):
-    """Passes every call to each observer, in order."""
+    """Passes every call of a backward to each observer, in order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
-
-    def before_forward(self, layer: Layer) -> None:
-        """See Observer."""
-        for observer in self._observers:
-            observer.before_forward(layer)
-
-    def after_forward(self, layer: Layer) -> None:
-        """See Observer."""
-        for observer in self._observers:
-            observer.after_forward(layer)
 
     def before_backward(self, layer: Layer) -> None:
         """See Observer."""

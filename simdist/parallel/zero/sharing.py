@@ -3,7 +3,7 @@
 from typing import NamedTuple, cast
 
 from simdist.arrays import Array
-from simdist.collectives import all_reduce
+from simdist.collectives import all_gather, all_reduce, reduce_scatter
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
@@ -23,13 +23,15 @@ class Sharing(NamedTuple):
     Attributes:
         holders: the ranks that together hold one whole model (FSDP's shard group, MiCS's partition group).
         copies: the ranks that hold the same shard (their replication group); None if there is only one model.
+        algorithm: of the collectives.
     """
 
     holders: Communicator
     copies: Communicator | None = None
+    algorithm: str = "auto"
 
     @classmethod
-    def of(cls, comm: Communicator, shards: int = 0) -> "Sharing":
+    def of(cls, comm: Communicator, shards: int = 0, algorithm: str = "auto") -> "Sharing":
         """These ranks, with this number of shards of each model; 0 for one shard per rank. All must call.
 
         Raises:
@@ -37,18 +39,26 @@ class Sharing(NamedTuple):
         """
         check_shards(comm.size, shards)
         if shards in (0, comm.size):
-            return cls(comm)
+            return cls(comm, None, algorithm)
         group, place = divmod(comm.rank, shards)
         holders = cast(Communicator, comm.split(group, comm.rank))
-        return cls(holders, cast(Communicator, comm.split(place, comm.rank)))
+        return cls(holders, cast(Communicator, comm.split(place, comm.rank)), algorithm)
 
-    def add_up(self, shard: Array, algorithm: str) -> None:
+    def reduce_scatter(self, x: Array) -> Array:
+        """This rank's chunk of the sum of x over the holders: n bytes on p of them, n(p-1)/p sent by each."""
+        return reduce_scatter(x, self.holders, algorithm=self.algorithm)
+
+    def all_gather(self, chunk: Array, out: Array) -> None:
+        """The chunks of all holders, in `out`, of n bytes: n(p-1)/p sent by each."""
+        all_gather(chunk, self.holders, self.algorithm, out=out)
+
+    def add_up(self, shard: Array) -> None:
         """Replace this rank's shard, or a part of it, by its sum over the copies.
 
         Cost per rank: an all-reduce of n bytes on c copies, by the ring 2n(c-1)/c bytes.
         """
         if self.copies is not None:
-            all_reduce(shard, self.copies, algorithm=algorithm)
+            all_reduce(shard, self.copies, algorithm=self.algorithm)
 
 
 def check_shards(dp: int, shards: int) -> None:

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from simdist.arrays import Array, charge, copied
-from simdist.collectives import all_gather
-from simdist.comm import Communicator, Stream, Work
+from simdist.comm import Stream, Work
 from simdist.nn import Layer, Observer
 from simdist.parallel.zero.offload import Offload
+from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.unit import Units
 
 __all__ = ["GatheredWeights", "Weights", "WholeWeights"]
@@ -20,16 +20,14 @@ class Weights(ABC):
         units: of the model; their parameters are views of `rooms`.
         rooms: for each unit, the memory of its whole weights.
         own: the weights that this rank updates, a vector of its holding.
-        holders: the ranks that update a part each.
-        algorithm: of the all-gathers.
+        sharing: the ranks that update a part each.
     """
 
-    def __init__(self, units: Units, rooms: list[Array], own: Array, holders: Communicator, algorithm: str) -> None:
+    def __init__(self, units: Units, rooms: list[Array], own: Array, sharing: Sharing) -> None:
         self.units = units
         self.rooms = rooms
         self.own = own
-        self.holders = holders
-        self.algorithm = algorithm
+        self.sharing = sharing
 
     @abstractmethod
     def observer(self, backward_follows: bool) -> Observer:
@@ -58,12 +56,12 @@ class WholeWeights(Weights):
 
     def publish(self) -> None:
         """Round to the dtype of computation and all-gather, a unit at a time."""
-        with self.holders.span("publish weights", sum(room.nbytes for room in self.rooms)):
+        with self.sharing.holders.span("publish weights", sum(room.nbytes for room in self.rooms)):
             for unit, room, place in zip(self.units, self.rooms, self.units.holding.rooms, strict=True):
                 mine, masters = room[unit.chunk], self.own[place]
                 copied(mine, masters)
                 charge(0, mine.nbytes + masters.nbytes)
-                all_gather(mine, self.holders, self.algorithm, out=room)
+                self.sharing.all_gather(mine, room)
 
 
 class GatheredWeights(Weights, Observer):
@@ -77,8 +75,8 @@ class GatheredWeights(Weights, Observer):
     are dropped after forward and gathered again for backward, as the papers count.
 
     Args:
-        units, rooms, own, holders, algorithm: as of `Weights`; own has the dtype of the rooms, which are
-            `Slots.shared`; the communicator is that of the stream.
+        units, rooms, own, sharing: as of `Weights`; own has the dtype of the rooms, which are `Slots.shared`; sharing
+            is of the stream's communicator.
         side: the stream on which to gather.
         offload: the place of `own`.
         prefetch: whether to gather ahead; without it each layer waits for its own gather.
@@ -91,13 +89,12 @@ class GatheredWeights(Weights, Observer):
         units: Units,
         rooms: list[Array],
         own: Array,
-        holders: Communicator,
-        algorithm: str,
+        sharing: Sharing,
         side: Stream,
         offload: Offload,
         prefetch: bool = True,
     ) -> None:
-        super().__init__(units, rooms, own, holders, algorithm)
+        super().__init__(units, rooms, own, sharing)
         self._side = side
         self._offload = offload
         self._prefetch = prefetch
@@ -167,5 +164,5 @@ class GatheredWeights(Weights, Observer):
     def _gather(self, i: int) -> None:
         """On the second stream."""
         mine = self.own[self.units.holding.rooms[i]]
-        mine = self._offload.move("parameters", mine, self.holders, self._offload.place("parameters"), "device")
-        all_gather(mine, self.holders, self.algorithm, out=self.rooms[i])
+        mine = self._offload.move("parameters", mine, self.sharing.holders, self._offload.place("parameters"), "device")
+        self.sharing.all_gather(mine, self.rooms[i])

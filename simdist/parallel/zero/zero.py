@@ -107,15 +107,15 @@ class ZeRO(Method):
         self.offload = offload or Offload(())
         self.offload.check(zero_stage)
         comm.agree(f"ZeRO of stage {zero_stage} from seed {seed} in {shards or comm.size} shards")
-        self.sharing = Sharing.of(comm, shards)
+        self.sharing = Sharing.of(comm, shards, algorithm)
         holders, dtype = self.sharing.holders, recipe.precision.dtype
         least = least_items(zero_stage, bucket_bytes, dtype.itemsize)
         self.units = Units(model, holders.size, holders.rank, least, recipe.alignment, apart)
         self._memory = memory or holders.empty
         side = comm.stream("communication")
-        side_sharing: Sharing = side.start(Sharing.of, side.comm, shards).wait()  # with separate messages
-        self._gradients = self._make_gradients(dtype, side, side_sharing, algorithm)
-        self._weights = self._make_weights(dtype, side, side_sharing, algorithm, prefetch)
+        side_sharing: Sharing = side.start(Sharing.of, side.comm, shards, algorithm).wait()  # with separate messages
+        self._gradients = self._make_gradients(dtype, side, side_sharing)
+        self._weights = self._make_weights(dtype, side, side_sharing, prefetch)
         self._draw(seed)
         own, holding = self._weights.own, self.units.holding
         kind = "numpy" if self.offload.updating == "host" else comm.device.kind
@@ -131,29 +131,28 @@ class ZeRO(Method):
 
     # -- memory -----------------------------------------------------------------------------------------
 
-    def _make_gradients(self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str) -> Gradients:
+    def _make_gradients(self, dtype: np.dtype, side: Stream, sharing: Sharing) -> Gradients:
         """Memory for each unit's gradients, and the object that reduces them."""
         if self.zero_stage == 1:
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "gradients")
-            return WholeGradients(self.units, slots, flat, side, sharing, algorithm)
+            return WholeGradients(self.units, slots, flat, side, sharing)
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
         own = self._part(flat, dtype, "gradients", "gradients")
-        return ShardedGradients(self.units, slots, flat, side, sharing, algorithm, own, self.offload)
+        return ShardedGradients(self.units, slots, flat, side, sharing, own, self.offload)
 
-    def _make_weights(self, dtype: np.dtype, side: Stream, sharing: Sharing, algorithm: str, prefetch: bool) -> Weights:
+    def _make_weights(self, dtype: np.dtype, side: Stream, sharing: Sharing, prefetch: bool) -> Weights:
         """Memory for each unit's weights, and the object that gathers them."""
         if self.zero_stage < 3:
             slots = Slots.apart(self.units)
             flat = self._zeros(slots.size, dtype, "parameters")
             own = self._part(flat, self.recipe.precision.master_dtype, "optimizer", "optimizer state")
-            return WholeWeights(self.units, slots.cut(flat), own, self.sharing.holders, algorithm)
+            return WholeWeights(self.units, slots.cut(flat), own, self.sharing)
         slots = Slots.shared(self.units)
         flat = self._zeros(slots.size, dtype, "communication")
         own = self._part(flat, dtype, "parameters", "parameters")
-        units, rooms, holders = self.units, slots.cut(flat), sharing.holders
-        return GatheredWeights(units, rooms, own, holders, algorithm, side, self.offload, prefetch)
+        return GatheredWeights(self.units, slots.cut(flat), own, sharing, side, self.offload, prefetch)
 
     def _zeros(self, size: int, dtype: np.dtype, category: str) -> Array:
         """A vector of zeros that peers may reach."""
