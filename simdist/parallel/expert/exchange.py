@@ -1,6 +1,7 @@
 """Exchange: sends tokens to experts on other ranks, and back, by all-to-all."""
 
 import json
+from dataclasses import dataclass
 
 from simdist.arrays import Array, partition
 from simdist.collectives import all_to_all
@@ -51,6 +52,7 @@ def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
         )
 
 
+@dataclass(eq=False)
 class AllToAllExchange(Exchange):
     """Each rank has its own tokens, and some of the experts; a token may go to any of these.
 
@@ -77,9 +79,8 @@ class AllToAllExchange(Exchange):
     Shazeer 2021, arXiv 2101.03961, section 5 (experts and data on the same ranks).
     """
 
-    def __init__(self, comm: Communicator, algorithm: str = "auto") -> None:
-        self.comm = comm
-        self.algorithm = algorithm
+    comm: Communicator
+    algorithm: str = "auto"
 
     def own(self, experts: int) -> slice:
         """This rank's experts: consecutive ones, equally many on each rank.

@@ -1,20 +1,16 @@
 """Ring: attention in which the keys and values of all ranks go round a ring, one block at a time.
 
-    p   ranks      N   tokens of all texts      h   width      k0 v0   keys and values of rank 0's tokens
+    p   ranks      N   tokens of all texts      h   width
 
-    rank        0          1          2          3
-    step 0    k0 v0      k1 v1      k2 v2      k3 v3        queries stay on their rank; a running softmax sums up
-    step 1    k3 v3 ->   k0 v0 ->   k1 v1 ->   k2 v2 ->     their results over the blocks
-    step 2    k2 v2 ->   k3 v3 ->   k0 v0 ->   k1 v1 ->
-    step 3    k1 v1 ->   k2 v2 ->   k3 v3 ->   k0 v0 ->
-
-A rank passes on a block that none of its queries may see without computing. In backward the blocks go round again,
-followed by the derivatives with respect to them, which end on the owner of the block.
+Queries stay on their rank, where a running softmax sums up their results over the blocks, which come by in turn: see
+`simdist.parallel.sequence.rotation`. A rank passes on a block that none of its queries may see without computing. In
+backward the blocks go round again, followed by the derivatives with respect to them, which end on the owner of the
+block.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +54,7 @@ class _BlockPair(NamedTuple):
         return self.first_query == self.first_key
 
 
+@dataclass(eq=False)
 class RingAttention(Weightless):
     """Causal self-attention on the queries, keys and values of this rank's tokens, of shapes as of `Attention`.
 
@@ -66,11 +63,8 @@ class RingAttention(Weightless):
     and values, its output, and one number for each query and head, so selective recomputation has nothing to save.
 
     Args:
-        name: unique in its model; dropout masks depend on it.
-        heads: the number of heads in its input.
+        name, heads, dropout, first_head: as of `Attention`.
         split: which rank has which tokens. With `Zigzag` all have equal work; with `Even` on 4 ranks, 1 : 3 : 5 : 7.
-        dropout: the share of the probabilities that is dropped.
-        first_head: how many heads of the model come before these.
         groups: of heads that share keys and values; one per head, if not given. Shared keys and values are sent once,
             so h below is then their part of the width.
         value_width: the features of a value; if not given, those of a key. 2h below is the width of keys and values.
@@ -86,29 +80,21 @@ class RingAttention(Weightless):
     Source: Liu, Zaharia, Abbeel 2023, arXiv 2310.01889; for the balance see `Zigzag`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        heads: int,
-        split: Split,
-        dropout: float = 0.0,
-        first_head: int = 0,
-        groups: int | None = None,
-        *,
-        value_width: int | None = None,
-    ) -> None:
-        require_share("dropout", dropout)
-        self.name = name
-        self.heads = heads
-        self.groups = groups or heads
-        self.split = split
-        self.dropout = dropout
-        self.first_head = first_head
-        self.value_width = value_width
+    name: str
+    heads: int
+    split: Split
+    dropout: float = 0.0
+    first_head: int = 0
+    groups: int | None = None
+    _: KW_ONLY
+    value_width: int | None = None
+
+    def __post_init__(self) -> None:
+        require_share("dropout", self.dropout)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, _Context]:
         """The context holds x, the output, the logarithm of each query's sum, and the noise."""
-        q, k, v = split_shared(x, self.heads, self.groups, self.value_width)
+        q, k, v = split_shared(x, self.heads, self.groups or self.heads, self.value_width)
         state = blockwise.initial_state(q, v.shape[-1])
         with self._checked_ring(RINGS[0], x, k.nbytes + v.nbytes) as comm:
             for owner, kv in rotation(_joined(k, v), comm):
@@ -125,24 +111,22 @@ class RingAttention(Weightless):
     def backward_input(self, context: _Context, dy: Array) -> tuple[Array, None]:
         """The whole of backward."""
         qkv, y, lse, noise = context
-        q, k, v = split_shared(qkv, self.heads, self.groups, self.value_width)
+        q, k, v = split_shared(qkv, self.heads, self.groups or self.heads, self.value_width)
         dys = split_heads(dy, self.heads)
         dq, sums = np.zeros_like(q, dtype=lse.dtype), blockwise.sums_of(y, dy, self.heads)
-
-        def add_part(owner: int, kv: Array, dkv: Array) -> None:
-            (ks, vs), (dks, dvs) = _parted(kv, k, v), _parted(dkv, k, v)
-            for pair in self._block_pairs(owner, qkv.shape[1]):
-                queries, keys = pair.queries, pair.keys
-                of_queries = tuple(each[:, :, queries] for each in (q, dq, dys, sums, lse))
-                of_keys = tuple(each[:, :, keys] for each in (ks, dks, vs, dvs))
-                with comm.span("backward attention", detail=f"block {owner}"):
-                    keep = self._keep(qkv, noise, pair)
-                    blockwise.attend_backward(of_queries, of_keys, pair.causal, keep, self.dropout)
-
+        own_dkv = np.zeros_like(q, shape=(k.size + v.size,), dtype=lse.dtype)
         with self._checked_ring(RINGS[1], qkv, k.nbytes + v.nbytes) as comm:
-            dkv = summed_rotation(_joined(k, v), comm, lse.dtype, add_part)
+            for owner, kv, dkv in summed_rotation(_joined(k, v), comm, own_dkv):
+                (ks, vs), (dks, dvs) = _parted(kv, k, v), _parted(dkv, k, v)
+                for pair in self._block_pairs(owner, qkv.shape[1]):
+                    queries, keys = pair.queries, pair.keys
+                    of_queries = tuple(each[:, :, queries] for each in (q, dq, dys, sums, lse))
+                    of_keys = tuple(each[:, :, keys] for each in (ks, dks, vs, dvs))
+                    with comm.span("backward attention", detail=f"block {owner}"):
+                        keep = self._keep(qkv, noise, pair)
+                        blockwise.attend_backward(of_queries, of_keys, pair.causal, keep, self.dropout)
         dqkv = np.empty_like(qkv)
-        join(dqkv, dq, *_parted(dkv, k, v))
+        join(dqkv, dq, *_parted(own_dkv, k, v))
         return dqkv, None
 
     @contextmanager

@@ -11,8 +11,7 @@ step 3      b1 ->      b2 ->      b3 ->      b0 ->
 about b0    0 stays    1 ->       1+2 ->     1+2+3 ->   back to rank 0, which adds its part
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -46,28 +45,27 @@ def rotation(own: Array, comm: Communicator) -> Iterator[tuple[int, Array]]:
         block, free = free, block
 
 
-def summed_rotation(own: Array, comm: Communicator, dtype: Any, add_part: Callable[[int, Array, Array], None]) -> Array:
-    """The sum of all ranks' parts about this rank's block.
+def summed_rotation(own: Array, comm: Communicator, total: Array) -> Iterator[tuple[int, Array, Array]]:
+    """`rotation`, with an array of zeros beside each block: to it this rank adds its part of a sum about the block.
 
     Args:
         own: as of `rotation`.
-        dtype: of the sums.
-        add_part: add_part(owner, block, sums) adds this rank's part about the block to sums, an array of its shape.
+        total: zeros, of the shape of a block; in the end, the sum of all ranks' parts about this rank's block.
 
     Cost per rank: p-1 messages of a block, p-1 of sums.
     """
     ring = Ring(comm.size, comm.rank)
-    mine = arrived = np.empty_like(own, dtype=dtype)
-    hold("communication", arrived, "ring attention")
+    arrived = np.empty_like(total)
+    hold("communication", (total, arrived), "ring attention")
     send: Request | None = None
     for step, (owner, block) in enumerate(rotation(own, comm)):
-        sums = np.zeros_like(block, dtype=dtype)
+        if step == 0:
+            yield owner, block, total
+            continue
+        sums = np.zeros_like(total)
         hold("communication", sums, "ring attention")
         receive = comm.irecv(arrived, ring.before, _SUMS) if step > 1 else None
-        add_part(owner, block, sums)
-        if step == 0:
-            mine = sums
-            continue
+        yield owner, block, sums
         if receive is not None:
             receive.wait()
             _add(sums, arrived)
@@ -77,9 +75,8 @@ def summed_rotation(own: Array, comm: Communicator, dtype: Any, add_part: Callab
         send = comm.isend(leaving, ring.after, _SUMS)
     if send is not None:
         comm.recv(arrived, ring.before, _SUMS)
-        _add(mine, arrived)
+        _add(total, arrived)
         send.wait()
-    return mine
 
 
 def _add(x: Array, y: Array) -> None:

@@ -17,6 +17,8 @@ four ranks depends on the split.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +31,7 @@ from simdist.parallel.even import check_even
 __all__ = ["Even", "Split", "Zigzag", "causal_pairs"]
 
 
+@dataclass(eq=False)
 class Split(ABC):
     """Gives each rank runs of tokens of equal length, in the order of the text.
 
@@ -39,10 +42,9 @@ class Split(ABC):
         runs: the number of runs per rank.
     """
 
-    runs: int
+    comm: Communicator
 
-    def __init__(self, comm: Communicator) -> None:
-        self.comm = comm
+    runs: ClassVar[int]
 
     @abstractmethod
     def places(self, rank: int) -> tuple[int, ...]:

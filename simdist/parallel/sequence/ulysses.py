@@ -53,13 +53,9 @@ class UlyssesAttention(Weightless):
     attention between the all-to-alls, so it sends nothing again.
 
     Args:
-        name: unique in its model; dropout masks depend on it.
-        heads: the number of heads in its input, a multiple of the ranks.
+        name, dropout, first_head, recompute, flash, value_width: as of `attention_layer`.
+        heads, groups: as of `Attention`, multiples of the ranks.
         split: which rank has which tokens.
-        dropout: the share of the probabilities that is dropped.
-        first_head: how many heads of the model come before these.
-        groups: of heads that share keys and values, a multiple of the ranks; one per head, if not given.
-        recompute, flash, value_width: as of `attention_layer`.
         algorithm: of the all-to-all.
 
     Cost per rank: forward, all-to-alls of 3Nh/p and Nh/p items, 4Nh/p in all, of which 1/p stays on the rank; backward

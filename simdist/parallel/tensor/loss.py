@@ -1,5 +1,6 @@
 """Loss: cross-entropy of logits that are split over ranks."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from simdist.parallel.total import total
 __all__ = ["VocabularyParallelCrossEntropy"]
 
 
+@dataclass(eq=False)
 class VocabularyParallelCrossEntropy(Loss):
     """-log softmax(logits)[target], with the logits of a part of the vocabulary on each rank.
 
@@ -36,10 +38,9 @@ class VocabularyParallelCrossEntropy(Loss):
     Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3.
     """
 
-    def __init__(self, comm: Communicator, split: Split | None = None, algorithm: str = "auto") -> None:
-        self.comm = comm
-        self.split = split
-        self.algorithm = algorithm
+    comm: Communicator
+    split: Split | None = None
+    algorithm: str = "auto"
 
     def forward(self, logits: Array, targets: Array) -> tuple[float, Any]:
         """The context is this rank's probabilities, the targets, and the logits' shape and dtype."""

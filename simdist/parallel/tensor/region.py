@@ -18,6 +18,7 @@ section 4.2.2 (along the sequence).
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from simdist.nn.layers import Weightless
 __all__ = ["Entrance", "Region", "Replicated", "Sharded"]
 
 
+@dataclass(eq=False)
 class Region(ABC):
     """Ranks that share a layer, and how activations enter and leave it.
 
@@ -39,9 +41,8 @@ class Region(ABC):
         algorithm: of the collectives: "ring", or "auto".
     """
 
-    def __init__(self, comm: Communicator, algorithm: str = "auto") -> None:
-        self.comm = comm
-        self.algorithm = algorithm
+    comm: Communicator
+    algorithm: str = "auto"
 
     @abstractmethod
     def enter(self, x: Array) -> Array:
@@ -120,11 +121,11 @@ class Sharded(Region):
         return np.arange(count) + self.comm.rank * count
 
 
+@dataclass(eq=False)
 class Entrance(Weightless):
     """The entrance of a region as a layer, for activations that its ranks use as they are."""
 
-    def __init__(self, region: Region) -> None:
-        self.region = region
+    region: Region
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, None]:
         """`Region.enter`; there is no context."""

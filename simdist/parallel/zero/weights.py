@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from simdist.arrays import Array, charge, copied
 from simdist.comm import Stream, Work
@@ -13,6 +14,7 @@ from simdist.parallel.zero.unit import Units
 __all__ = ["GatheredWeights", "Weights", "WholeWeights"]
 
 
+@dataclass(eq=False, repr=False)
 class Weights(ABC):
     """A rank's copy or part of a model's weights.
 
@@ -23,11 +25,10 @@ class Weights(ABC):
         sharing: the ranks that update a part each.
     """
 
-    def __init__(self, units: Units, rooms: list[Array], own: Array, sharing: Sharing) -> None:
-        self.units = units
-        self.rooms = rooms
-        self.own = own
-        self.sharing = sharing
+    units: Units
+    rooms: list[Array]
+    own: Array
+    sharing: Sharing
 
     @abstractmethod
     def observer(self, backward_follows: bool) -> Observer:
