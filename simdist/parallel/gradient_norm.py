@@ -15,11 +15,7 @@ __all__ = ["clip_factor", "clip_gradient", "combine_over"]
 
 def combine_over(comm: Communicator) -> Combine:
     """How the ranks of `comm`, which hold a shard each, add up norms: for `norm`, `norms`, LARS and LAMB."""
-
-    def combine(values: Array, op: str) -> None:
-        all_reduce(values, comm, op)
-
-    return combine
+    return lambda values, op: all_reduce(values, comm, op)
 
 
 def clip_factor(norm: float, max_norm: float) -> float:

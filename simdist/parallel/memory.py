@@ -89,9 +89,7 @@ def memory_rows(ledger: Ledger, predictions: Mapping[str, Prediction]) -> list[M
     """A row for each category that was used or predicted, at its own peak; then the peak of their total."""
     rows = []
     for category in CATEGORIES:
-        promised, measured = predictions.get(category), ledger.peaks[category]
-        if promised is not None:
-            rows.append(MemoryRow(category, measured, promised.num_bytes, promised.paper_bytes))
-        elif measured:
-            rows.append(MemoryRow(category, measured, None, None))
+        measured = ledger.peaks[category]
+        if measured or category in predictions:
+            rows.append(MemoryRow(category, measured, *predictions.get(category, (None, None))))
     return [*rows, MemoryRow("all at once", ledger.peak.total, None, None)]

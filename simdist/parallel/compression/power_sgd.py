@@ -85,10 +85,15 @@ class PowerSGD(Compressor):
             self._all_reduce(ps, comm)
             self._all_reduce(qs, comm)
             return
-        each_p, each_q = _end_to_end(ps, self._p_shapes), _end_to_end(qs, self._q_shapes)
-        others = [each_p.pop() for _ in self._others][::-1]
+        matrices = [residual[plan.span].reshape(plan.n, plan.m) for plan in self._plans]
+        parts, each_q = _end_to_end(ps, self._p_shapes), _end_to_end(qs, self._q_shapes)
+        each_p, others = parts[: len(matrices)], parts[len(matrices) :]
         if self._add_to_residual(x):
-            self._project(each_p, others)
+            for matrix, p, q in zip(matrices, each_p, _end_to_end(self.state["q"], self._q_shapes), strict=True):
+                # Orthonormal, because a gradient of low rank leaves a Q that has lost directions.
+                np.matmul(matrix, _orth(q), out=p)
+            for span, part in zip(self._others, others, strict=True):
+                part[...] = residual[span]
         else:
             ps[...] = np.nan
         self._all_reduce(ps, comm)
@@ -96,8 +101,7 @@ class PowerSGD(Compressor):
             x[...] = np.nan
             return
         p_hats = [_orth(p) for p in each_p]
-        for plan, p_hat, q in zip(self._plans, p_hats, each_q, strict=True):
-            matrix = residual[plan.span].reshape(plan.n, plan.m)
+        for matrix, p_hat, q in zip(matrices, p_hats, each_q, strict=True):
             np.matmul(matrix.T, p_hat, out=q)
             matrix -= p_hat @ q.T
         self._all_reduce(qs, comm)
@@ -106,15 +110,6 @@ class PowerSGD(Compressor):
             np.matmul(p_hat, q.T, out=x[plan.span].reshape(plan.n, plan.m))
         for span, part in zip(self._others, others, strict=True):
             x[span], residual[span] = part, 0
-
-    def _project(self, each_p: list[Array], others: list[Array]) -> None:
-        """Leave in each P its matrix times Q, and in `others` all that is not in a matrix."""
-        residual, each_q = self.state["residual"], _end_to_end(self.state["q"], self._q_shapes)
-        for plan, p, q in zip(self._plans, each_p, each_q, strict=True):
-            # Orthonormal, because a gradient of low rank leaves a Q that has lost directions.
-            np.matmul(residual[plan.span].reshape(plan.n, plan.m), _orth(q), out=p)
-        for span, part in zip(self._others, others, strict=True):
-            part[...] = residual[span]
 
 
 class _Plan:

@@ -70,13 +70,9 @@ class Messages:
 
     def drop_complete(self) -> None:
         """Drop completed sends."""
-        under_way = []
-        for request in self._sends:
-            if request.over:
-                request.wait()
-            else:
-                under_way.append(request)
-        self._sends = under_way
+        for request in [request for request in self._sends if request.over]:
+            request.wait()
+            self._sends.remove(request)
 
     def finish(self) -> None:
         """Wait for all sends."""

@@ -96,12 +96,10 @@ class Schedule:
 
     def label(self, rank: int, action: Action) -> str:
         """An action of this rank as text: F0 or F8&B0, with the stage in front, 2F0, unless the schedule is linear."""
-        return "&".join(f"{'' if self.is_linear else self._stage_text(rank, part)}{part}" for part in action.parts)
-
-    def _stage_text(self, rank: int, part: Part) -> str:
-        """The stage, or a question mark if there is no such chunk."""
-        stages = self.placement[rank]
-        return str(stages[part.chunk]) if 0 <= part.chunk < len(stages) else "?"
+        if self.is_linear:
+            return "&".join(map(str, action.parts))
+        stages = dict(enumerate(self.placement[rank]))
+        return "&".join(f"{stages.get(part.chunk, '?')}{part}" for part in action.parts)
 
     def __repr__(self) -> str:
         actions = counted(sum(map(len, self.rows)), "action")
