@@ -20,9 +20,6 @@ class Centralized(RootMethod):
 
     Only rank 0 keeps masters and the optimizer's state. It adds the gradients up in the order of ranks.
 
-    Args:
-        model, comm, recipe, seed: as of `ReplicaMethod`.
-
     Cost per step, n bytes of gradient and n of weights on p ranks: rank 0 receives p-1 messages of n bytes, adds
     them up, and sends p-1 of n; any other rank sends one and receives one. All of them pass through the link of
     rank 0, so with alpha seconds per message, beta per byte sent and gamma per byte added the time is

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from simdist.optim import largest
 __all__ = ["LossScale"]
 
 
+@dataclass(eq=False)
 class LossScale:
     """The factor by which the loss is multiplied before backward, and the gradient divided after it.
 
@@ -50,28 +52,22 @@ class LossScale:
     overflow. When to halve and to double is as in PyTorch's GradScaler.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        value: float = 2.0**16,
-        *,
-        interval: int = 2000,
-        least: float = 1.0,
-        most: float = 2.0**24,
-    ) -> None:
-        if not 0 < least <= value <= most < math.inf or interval < 1:
+    comm: Communicator
+    value: float = 2.0**16
+    _: KW_ONLY
+    interval: int = 2000
+    least: float = 1.0
+    most: float = 2.0**24
+    good_steps: int = field(default=0, init=False)
+    skipped_steps: int = field(default=0, init=False)
+    skipped_in_a_row: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= self.value <= self.most < math.inf or self.interval < 1:
             raise ArgumentError(
-                f"value is {value}, least {least}, most {most}, interval {interval}; "
+                f"value is {self.value}, least {self.least}, most {self.most}, interval {self.interval}; "
                 "needs 0 < least <= value <= most, finite, and interval >= 1"
             )
-        self.comm = comm
-        self.interval = interval
-        self.least = least
-        self.most = most
-        self.value = value
-        self.good_steps = 0
-        self.skipped_steps = 0
-        self.skipped_in_a_row = 0
 
     def agree(self, gradient: Array) -> bool:
         """Whether the gradient is finite on all ranks; all must call, and all get the same answer.

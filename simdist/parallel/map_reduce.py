@@ -21,9 +21,6 @@ class MapReduce(RootMethod):
     Mappers keep no state from one job to the next; between jobs `weights` is up to date on rank 0 alone. Any
     algorithm whose statistics are sums over the examples fits this form.
 
-    Args:
-        model, comm, recipe, seed: as of `ReplicaMethod`.
-
     Every rank must call `backward` at least once per step, with empty windows if it has none.
 
     Cost per step, n bytes of gradient and n of weights on p ranks: a binomial broadcast and a binomial reduce. Rank 0

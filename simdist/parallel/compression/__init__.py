@@ -1,11 +1,10 @@
 """Gradient compression: sums over ranks with fewer bytes sent, and error feedback for the rest."""
 
-from simdist.parallel.compression.compressor import Compressor
+from simdist.parallel.compression.compressor import Compressor, Uncompressed
 from simdist.parallel.compression.power_sgd import PowerSGD
 from simdist.parallel.compression.quantized import Quantized
 from simdist.parallel.compression.registry import compression_defaults, compressions, compressor, named
 from simdist.parallel.compression.top_k import TopK
-from simdist.parallel.compression.uncompressed import Uncompressed
 
 __all__ = [
     "Compressor",

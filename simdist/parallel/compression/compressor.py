@@ -13,7 +13,7 @@ from simdist.comm import Communicator
 from simdist.errors import ArrayError, wrong_return
 from simdist.optim import largest
 
-__all__ = ["Compressor"]
+__all__ = ["Compressor", "Uncompressed"]
 
 
 class Compressor(ABC):
@@ -147,6 +147,15 @@ class Compressor(ABC):
     def _count(self, operation: str, algorithm: str, x: Array, comm: Communicator) -> None:
         """Count the bytes that this rank sends in a collective whose whole array is x."""
         self.sent_bytes += _sent(operation, algorithm, x, comm)
+
+
+class Uncompressed(Compressor):
+    """The exact sum, with the same interface and the same counts, to compare with."""
+
+    name = "all-reduce"
+
+    def _reduce(self, x: Array, comm: Communicator) -> None:
+        self._all_reduce(x, comm)
 
 
 def _sent(operation: str, algorithm: str, x: Array, comm: Communicator) -> int:

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 from simdist.arrays import Array
 from simdist.errors import require_known, wrong_return
 from simdist.nn import Parameters
-from simdist.parallel.compression.compressor import Compressor
+from simdist.parallel.compression.compressor import Compressor, Uncompressed
 from simdist.parallel.compression.power_sgd import PowerSGD
 from simdist.parallel.compression.quantized import Quantized
 from simdist.parallel.compression.top_k import TopK
-from simdist.parallel.compression.uncompressed import Uncompressed
 from simdist.registry import Registry
 
 __all__ = ["Make", "compression_defaults", "compressions", "compressor", "named"]

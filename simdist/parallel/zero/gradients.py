@@ -38,7 +38,7 @@ class Gradients(Observer, ABC):
 
     def __init__(self, units: Units, slots: Slots, flat: Array, side: Stream, sharing: Sharing) -> None:
         self.rooms = slots.cut(flat)
-        self._units, self._slots, self._flat = units, slots, flat
+        self._units, self._slots, self._kept = units, slots, flat
         self._side, self._sharing = side, sharing
         self._last = True  # whether this micro-batch is the last of the batch
         self._reductions: dict[int, Work] = {}  # by slot, the last reduction
@@ -52,9 +52,9 @@ class Gradients(Observer, ABC):
     def own(self) -> Array:
         """This rank's part of the sum over the ranks, a vector of its holding."""
 
-    @abstractmethod
     def clear(self) -> None:
-        """Set them to zero."""
+        """Set what is kept from one micro-batch to the next to zero."""
+        clear(self._kept)
 
     @abstractmethod
     def _reduced(self, i: int, chunk: Array, last: bool) -> None:
@@ -108,15 +108,11 @@ class WholeGradients(Gradients):
         """
         start = 0
         for unit, place in zip(self._units, self._units.holding.rooms, strict=True):
-            self._flat[place] = self._flat[start + unit.chunk.start : start + unit.chunk.stop]
+            self._kept[place] = self._kept[start + unit.chunk.start : start + unit.chunk.stop]
             start += unit.room
-        own: Array = self._flat[: self._units.holding.size]
+        own: Array = self._kept[: self._units.holding.size]
         charge(0, 2 * own.nbytes)
         return own
-
-    def clear(self) -> None:
-        """See Gradients."""
-        clear(self._flat)
 
     def _reduced(self, i: int, chunk: Array, last: bool) -> None:
         self._sharing.add_up(chunk)
@@ -145,7 +141,7 @@ class ShardedGradients(Gradients):
         offload: Offload,
     ) -> None:
         super().__init__(units, slots, flat, side, sharing)
-        self._own = own
+        self._kept = own
         self._offload = offload
 
     def observer(self, last: bool) -> Observer:
@@ -155,15 +151,11 @@ class ShardedGradients(Gradients):
 
     def own(self) -> Array:
         """See Gradients."""
-        return self._own
-
-    def clear(self) -> None:
-        """See Gradients."""
-        clear(self._own)
+        return self._kept
 
     def _reduced(self, i: int, chunk: Array, last: bool) -> None:
         """Add the chunk to this rank's part, and clear the room for the next unit."""
-        mine = self._own[self._units.holding.rooms[i]]
+        mine = self._kept[self._units.holding.rooms[i]]
         place = self._offload.place("gradients")
         summed_at = "device" if last and self._sharing.copies else place
         total = self._move(mine, place, summed_at)

@@ -2,6 +2,8 @@
 flight, so it keeps several versions; see `simdist.parallel.pipeline.weights`, and for the formulas `PipeDream`.
 """
 
+from dataclasses import replace
+
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.one_f_one_b import one_f_one_b
@@ -11,18 +13,13 @@ from simdist.parallel.pipeline.weights import Weights
 __all__ = ["pipedream", "pipedream_2bw", "pipedream_vertical_sync"]
 
 
-def _without_flush(name: str, stages: int, micro_batches: int, weights: Weights) -> Schedule:
-    """The rows of 1F1B, with updates between micro-batches."""
-    return Schedule(name, one_f_one_b(stages, micro_batches).rows, weights=weights)
-
-
 @named("pipedream")
 def pipedream(stages: int, micro_batches: int) -> Schedule:
     """An update after every backward; on each stage, a micro-batch's forward and backward use the same version.
 
     Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: weight stashing.
     """
-    return _without_flush("pipedream", stages, micro_batches, Weights("stashing", 1))
+    return replace(one_f_one_b(stages, micro_batches), name="pipedream", weights=Weights("stashing", 1))
 
 
 @named("pipedream-vertical-sync")
@@ -31,7 +28,9 @@ def pipedream_vertical_sync(stages: int, micro_batches: int) -> Schedule:
 
     Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: vertical sync.
     """
-    return _without_flush("pipedream-vertical-sync", stages, micro_batches, Weights("vertical sync", 1))
+    return replace(
+        one_f_one_b(stages, micro_batches), name="pipedream-vertical-sync", weights=Weights("vertical sync", 1)
+    )
 
 
 @named("pipedream-2bw")
@@ -51,4 +50,4 @@ def pipedream_2bw(stages: int, micro_batches: int, group: int = 0) -> Schedule:
     group = group or stages
     if group < stages:
         raise ArgumentError(f"pipedream-2bw with groups of {group} on {stages} stages; needs at least {stages}")
-    return _without_flush("pipedream-2bw", stages, micro_batches, Weights("2bw", group))
+    return replace(one_f_one_b(stages, micro_batches), name="pipedream-2bw", weights=Weights("2bw", group))
