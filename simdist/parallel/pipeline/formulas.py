@@ -260,7 +260,7 @@ def _crossed(c: Case) -> float | None:
 
 def _both_ways_kept(c: Case, r: int) -> tuple[float, float]:
     """What rank r of Chimera keeps: the more, the further it is from where a pipeline begins."""
-    apart = 2 * c.p // c.v
+    apart = max(1, 2 * c.p // c.v)
     q = r % apart
     return min(c.m, c.p - c.p // c.v + 1 + min(q, apart - 1 - q)), 0
 

@@ -206,3 +206,8 @@ def test_in_pairs_ranks_of_1f1b_keep_half_of_what_both_keep_and_one_more(p):
     assert bpipe_kept(8) == 5  # where the first rank of 1F1B keeps 8
     with pytest.raises(ArgumentError, match="stages is 0; needs at least 1"):
         bpipe_kept(0)
+
+
+@pytest.mark.parametrize("v", [8, 9, 16])
+def test_chimera_of_more_pipelines_than_ranks_is_not_filled(v):
+    assert not formula("chimera", stages=4, micro_batches=4, chunks=v).filled
