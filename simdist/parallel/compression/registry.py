@@ -81,20 +81,9 @@ def compressor(name: str, like: Array, parameters: Parameters, **settings: Any) 
 
 # -- the compressions ---------------------------------------------------------------------------------
 
-
-@named("none")
-def _none(like: Array, parameters: Parameters) -> Compressor:
-    return Uncompressed(like)
-
-
-@named("top-k", share=0.01)
-def _top_k(like: Array, parameters: Parameters, share: float) -> Compressor:
-    return TopK(like, share)
-
-
-@named("8-bit", block=1024)
-def _8_bit(like: Array, parameters: Parameters, block: int) -> Compressor:
-    return Quantized(like, block)
+named("none")(lambda like, parameters: Uncompressed(like))
+named("top-k", share=0.01)(lambda like, parameters, share: TopK(like, share))
+named("8-bit", block=1024)(lambda like, parameters, block: Quantized(like, block))
 
 
 @named("power-sgd", rank=2)
