@@ -29,78 +29,85 @@ _CLIMB = 500
 
 def search(given: Problem) -> Outcome:
     """The best schedule found."""
-    return _Search(given).best
+    short, none = (0.1,) * given.p, (0.0,) * given.p
+    start = Rules(_warm_up(given, 0), short, short, none, (1.0,) * given.p, (False,) * given.p)
+    trials = _Trials(given, start)
+    same_on_all = _same_on_all_stages(trials, start)
+    for seed in range(1 + trials.left // _CLIMB):
+        _change_at_random(trials, same_on_all, Random(seed))
+    return trials.best
 
 
-class _Search:
-    def __init__(self, given: Problem) -> None:
-        self._given = given
-        self._bound = lower_bound(given) * (1 + 1e-12)
-        runs = int(_EFFORT / (3 * given.p * given.m) ** 1.25)
-        self._runs = min(_MOST_RUNS, max(_FEWEST_RUNS, runs))
-        short, none = (0.1,) * given.p, (0.0,) * given.p
-        start = Rules(_warm_up(given, 0), short, short, none, (1.0,) * given.p, (False,) * given.p)
+class _Trials:
+    """The runs of the dispatcher: how many are left, and the best schedule so far."""
+
+    def __init__(self, given: Problem, start: Rules) -> None:
+        self.given = given
         self.best = dispatch(given, start)
-        same_on_all = self._same_on_all_stages(start, self.best.cost)
-        for seed in range(1 + self._runs // _CLIMB):
-            self._change_at_random(same_on_all, self.best.cost, Random(seed))
+        self.left = min(_MOST_RUNS, max(_FEWEST_RUNS, int(_EFFORT / (3 * given.p * given.m) ** 1.25)))
+        self._bound = lower_bound(given) * (1 + 1e-12)
 
-    def _cost(self, rules: Rules) -> float:
-        """The cost of the schedule of these rules; keeps the schedule if it is the best so far."""
-        self._runs -= 1
-        found = dispatch(self._given, rules)
-        if found.cost < self.best.cost:
-            self.best = found
+    @property
+    def over(self) -> bool:
+        """Whether the bound is met, or no run is left."""
+        return self.left <= 0 or self.best.cost <= self._bound
+
+    def cost(self, rules: Rules) -> float:
+        """The cost of the schedule of these rules."""
+        self.left -= 1
+        found = dispatch(self.given, rules)
+        self.best = min(self.best, found, key=lambda outcome: outcome.cost)
         return found.cost
 
-    def _is_done(self) -> bool:
-        return self._runs <= 0 or self.best.cost <= self._bound
 
-    def _same_on_all_stages(self, rules: Rules, cost: float) -> Rules:
-        """Step 1."""
-        for _ in range(_ROUNDS):
-            for values in self._values_on_all_stages():
-                for value in values:
-                    changed = replace(rules, **value)
-                    if changed == rules or self._is_done():
-                        continue
-                    new = self._cost(changed)
-                    if new <= cost:
-                        rules, cost = changed, new
-        return rules
+def _same_on_all_stages(trials: _Trials, rules: Rules) -> Rules:
+    """Step 1."""
+    cost = trials.best.cost
+    for value in (value for _ in range(_ROUNDS) for value in _values_on_all_stages(trials.given)):
+        changed = replace(rules, **value)
+        if changed != rules and not trials.over and (new := trials.cost(changed)) <= cost:
+            rules, cost = changed, new
+    return rules
 
-    def _values_on_all_stages(self) -> Iterator[list[dict[str, Any]]]:
-        """For each rule, its values, the same on all stages."""
-        p = self._given.p
-        yield [{"warm_up": _warm_up(self._given, more)} for more in (1, -1, 2)]
-        for name in ("w_waits_for_last", "w_waits_at_end", "w_waits", "f_waits"):
-            yield [{name: (value,) * p} for value in _WAITS]
-        yield [{"f_in_turn": (turn,) * p} for turn in (True, False)]
 
-    def _change_at_random(self, rules: Rules, cost: float, random: Random) -> None:
-        """Step 2, once."""
-        for _ in range(_CLIMB):
-            if self._is_done():
-                break
-            changed = rules
-            for _ in range(random.choice((1, 1, 2))):
-                changed = self._changed(changed, random)
-            new = self._cost(changed)
-            if new <= cost:
-                rules, cost = changed, new
+def _values_on_all_stages(given: Problem) -> Iterator[dict[str, Any]]:
+    """For one rule after the other, its values, the same on all stages."""
+    for more in (1, -1, 2):
+        yield {"warm_up": _warm_up(given, more)}
+    for name in ("w_waits_for_last", "w_waits_at_end", "w_waits", "f_waits"):
+        for wait in _WAITS:
+            yield {name: (wait,) * given.p}
+    for turn in (True, False):
+        yield {"f_in_turn": (turn,) * given.p}
 
-    def _changed(self, rules: Rules, random: Random) -> Rules:
-        first = random.randrange(self._given.p)
-        end = random.choice((first + 1, self._given.p))
-        name = random.choice([field.name for field in fields(Rules)])
-        values = list(getattr(rules, name))
-        more, wait = random.choice((-1, 1)), random.choice(_MORE_WAITS)
-        for s in range(first, end):
-            if name == "warm_up":
-                values[s] = max(1, values[s] + more)
-            else:
-                values[s] = not values[s] if name == "f_in_turn" else wait
-        return replace(rules, **{name: tuple(values)})
+
+def _change_at_random(trials: _Trials, rules: Rules, random: Random) -> None:
+    """Step 2, once."""
+    cost = trials.best.cost
+    for _ in range(_CLIMB):
+        if trials.over:
+            break
+        changed = rules
+        for _ in range(random.choice((1, 1, 2))):
+            changed = _changed(changed, random)
+        if (new := trials.cost(changed)) <= cost:
+            rules, cost = changed, new
+
+
+def _changed(rules: Rules, random: Random) -> Rules:
+    """Another value of one rule, on one stage or from there to the last."""
+    p = len(rules.warm_up)
+    first = random.randrange(p)
+    end = random.choice((first + 1, p))
+    name = random.choice([field.name for field in fields(Rules)])
+    values = list(getattr(rules, name))
+    more, wait = random.choice((-1, 1)), random.choice(_MORE_WAITS)
+    for s in range(first, end):
+        if name == "warm_up":
+            values[s] = max(1, values[s] + more)
+        else:
+            values[s] = not values[s] if name == "f_in_turn" else wait
+    return replace(rules, **{name: tuple(values)})
 
 
 def _warm_up(given: Problem, more: int) -> tuple[int, ...]:
