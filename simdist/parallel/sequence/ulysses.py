@@ -64,8 +64,6 @@ class UlyssesAttention(Weightless):
 
     Raises:
         ArgumentError: the ranks do not divide the groups evenly.
-
-    Source: Jacobs et al. 2023, arXiv 2309.14509 (4Nh/P per link; Megatron-LM's sequence parallelism has 4Nh).
     """
 
     def __init__(

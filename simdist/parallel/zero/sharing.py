@@ -18,7 +18,7 @@ class Sharing(NamedTuple):
         shard                   0   1     0   1     0   1
 
     Gathers and reductions of the whole model stay among neighbours, in one node if they fit there; only the sums of
-    shards pass between nodes.
+    shards, once a step, pass between nodes.
 
     Attributes:
         holders: the ranks that together hold one whole model (FSDP's shard group, MiCS's partition group).

@@ -39,20 +39,16 @@ class ZeRO(Method):
                                                                                          gradients reduced
         16-bit Adam, bytes      2Ψ           2Ψ              12Ψ            Stage 3 thus keeps 16Ψ/p.
 
-        2 shards a model      ranks 0, 1 | ranks 2, 3          hybrid sharding: p is 2 in the table, and the sums of
-                              ranks 0, 2 add up, and 1, 3      shards travel on top, 2(Ψ/2)(c-1)/c with c copies
-
-    The model is cut into units, and each unit into a chunk for every rank: see `Units`. In stages 1 and 2 a unit
-    is a bucket of gradients, in stage 3 a layer. Gradients are reduced, and in stage 3 weights gathered a layer
-    ahead, on a second stream while the main one computes. Gradients before their reduction in stages 2 and 3, and
-    gathered weights in stage 3, are in a few `Slots`, which units use in turn; the ledger counts them as communication.
+    The model is cut into `Units`, in stages 1 and 2 buckets of gradients, in stage 3 layers, and each unit into a chunk
+    for every rank. Gradients are reduced, and in stage 3 weights gathered a layer ahead, on a second stream while the
+    main one computes. What is whole only for a while is in a few `Slots`, which units use in turn; the ledger counts
+    them as communication. In hybrid sharding p is the number of shards, whose sums travel on top: see `Sharing`.
 
     With one micro-batch a step, one model and the ring, weights are the same bits as those of `DataParallel` with
     buckets of the same units, since its all-reduce is a ring reduce-scatter and a ring all-gather. From stage 2 on,
-    every micro-batch is reduced, and sums are made in another order: equal up to rounding. With k micro-batches this
-    sends (k+1)Ψ(p-1)/p elements, and in stage 3 3kΨ(p-1)/p. Copies sum their shards once a step, also on the second
-    stream. The blocks of an 8-bit optimizer start at each unit, so they are those of data parallelism only if there is
-    one unit.
+    every micro-batch is reduced: with several more is sent (see `simdist.parallel.zero.formulas`), and sums are made in
+    another order, equal up to rounding. The blocks of an 8-bit optimizer start at each unit, so they are those of data
+    parallelism only if there is one unit.
 
     Args:
         model, comm, recipe, spread: as of `Learner`. Ranks must call `backward` and `loss` the same number of times.

@@ -1,5 +1,6 @@
 """PipeDream: 1F1B without a flush. A stage updates its weights while micro-batches that used the old ones are in
-flight, so it keeps several versions; see `simdist.parallel.pipeline.weights`, and for the formulas `PipeDream`.
+flight, so it keeps several versions: see `simdist.parallel.pipeline.weights`, with the papers, and for the formulas
+`PipeDream`.
 """
 
 from dataclasses import replace
@@ -15,19 +16,13 @@ __all__ = ["pipedream", "pipedream_2bw", "pipedream_vertical_sync"]
 
 @named("pipedream")
 def pipedream(stages: int, micro_batches: int) -> Schedule:
-    """An update after every backward; on each stage, a micro-batch's forward and backward use the same version.
-
-    Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: weight stashing.
-    """
+    """An update after every backward; on each stage, a micro-batch's forward and backward use the same version."""
     return replace(one_f_one_b(stages, micro_batches), name="pipedream", weights=Weights("stashing", 1))
 
 
 @named("pipedream-vertical-sync")
 def pipedream_vertical_sync(stages: int, micro_batches: int) -> Schedule:
-    """An update after every backward; a micro-batch uses the same version on all stages.
-
-    Source: Harlap et al. 2018, PipeDream, arXiv 1806.03377: vertical sync.
-    """
+    """An update after every backward; a micro-batch uses the same version on all stages."""
     return replace(
         one_f_one_b(stages, micro_batches), name="pipedream-vertical-sync", weights=Weights("vertical sync", 1)
     )
