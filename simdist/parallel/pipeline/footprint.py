@@ -76,58 +76,53 @@ def footprints(
         for s, layers in enumerate(bounds):
             loss = model.loss if s == last else None
             stage = Stage(model.layers.layers[layers], first=s == 0, loss=loss, dtype=dtype)
-            seen = _Watch(stage, batch, shape, dtype, clock or (lambda: 0.0))
-            input_bytes, shape = math.prod(shape) * dtype.itemsize, seen.output
-            # What is left after W is text, or memory that ranks share and reuse.
-            stays = min(seen.levels["W"].after, text.nbytes) if s in (0, last) else 0
-            own = {letter: Level(during - stays, after - stays) for letter, (during, after) in seen.levels.items()}
-            working = {letter: most - stays for letter, most in seen.working.items()}
-            sizes = round(stays), seen.scratch_bytes
-            seconds = seen.seconds if clock else {}
-            found.append(Footprint(input_bytes, own, seen.passing, working, seen.loose, *sizes, seconds))
+            actions = _Actions(stage, batch, shape, dtype)
+            found.append(_watched(actions, text.nbytes if s in (0, last) else 0, clock))
+            shape = actions.output
     return found
 
 
-class _Watch:
-    """Watches a stage go forward and backward on an input of this shape.
+def _watched(actions: "_Actions", text_bytes: int, clock: Callable[[], float] | None) -> Footprint:
+    """The footprint of a stage that reads this much text."""
+    levels = dict[str, Level]()
+    passing, working, loose, seconds = (dict[str, float]() for _ in range(4))
+    with recorded(ledger := Ledger()):
+        for letter in "FBFIW":
+            before, start_s = len(ledger.moments), clock() if clock else 0.0
+            x = actions.do(letter)
+            if clock:
+                seconds[letter] = clock() - start_s
+            loose[letter] = ledger.now.of("buffers")
+            del x
+            moments = [*ledger.moments[before:], ledger.now]
+            levels[letter] = Level(max(m.of("activations") for m in moments), moments[-1].of("activations"))
+            passing[letter] = max(m.of("buffers") for m in moments)
+            shared = moments[-1].of("communication")  # memory that ranks share, and that stays
+            working[letter] = max(m.total - min(shared, m.of("communication")) for m in moments)
+    levels["B"] = Level(levels["B"].during, levels["W"].after)
+    # What is left after W is text, or memory that ranks share and reuse.
+    stays = min(levels["W"].after, text_bytes)
+    own = {letter: Level(during - stays, after - stays) for letter, (during, after) in levels.items()}
+    working = {letter: most - stays for letter, most in working.items()}
+    scratch_bytes = ledger.peaks["communication"]
+    return Footprint(actions.input_bytes, own, passing, working, loose, round(stays), scratch_bytes, seconds)
+
+
+class _Actions:
+    """The actions of a stage on one micro-batch.
 
     Attributes:
-        levels, working: as of `Footprint`, but all include the text.
-        passing, loose, seconds, scratch_bytes: as of `Footprint`.
-        output: the shape of the stage's output.
+        input_bytes: of its input, of this shape.
+        output: the shape of its output, after F.
     """
 
-    def __init__(
-        self, stage: Stage, batch: MicroBatch, shape: tuple[int, ...], dtype: np.dtype, clock: Callable[[], float]
-    ) -> None:
-        self.levels: dict[str, Level] = {}
-        self.passing: dict[str, float] = {}
-        self.working: dict[str, float] = {}
-        self.loose: dict[str, float] = {}
-        self.seconds: dict[str, float] = {}
+    def __init__(self, stage: Stage, batch: MicroBatch, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.input_bytes = math.prod(shape) * dtype.itemsize
         self.output: tuple[int, ...] = ()
         self._stage, self._batch, self._shape, self._dtype = stage, batch, shape, dtype
         self._kept: list[Any] = []  # the context between two actions
-        ledger = Ledger()
-        with recorded(ledger):
-            for letter in "FBFIW":
-                self._watch(letter, ledger, clock)
-        self.levels["B"] = Level(self.levels["B"].during, self.levels["W"].after)
-        self.scratch_bytes = ledger.peaks["communication"]
 
-    def _watch(self, letter: str, ledger: Ledger, clock: Callable[[], float]) -> None:
-        before, start_s = len(ledger.moments), clock()
-        x = self._act(letter)
-        self.seconds[letter] = clock() - start_s
-        self.loose[letter] = ledger.now.of("buffers")
-        del x
-        moments = [*ledger.moments[before:], ledger.now]
-        self.levels[letter] = Level(max(m.of("activations") for m in moments), moments[-1].of("activations"))
-        self.passing[letter] = max(m.of("buffers") for m in moments)
-        stays = moments[-1].of("communication")  # memory that ranks share
-        self.working[letter] = max(m.total - min(stays, m.of("communication")) for m in moments)
-
-    def _act(self, letter: str) -> Array | None:
+    def do(self, letter: str) -> Array | None:
         """An action; returns its input, which the executor has until its end."""
         stage, batch, kept = self._stage, self._batch, self._kept
         if letter == "F":
