@@ -166,20 +166,16 @@ def _sgd(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -
     return SGD(like, recipe.momentum, weight_decay=recipe.weight_decay, decay=matrices)
 
 
-@optimizer("adam", learning_rate=0.001, weight_decay=0.0, **_BETAS)
-def _adam(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
-    return Adam(like, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
+def _adam_like(rule: Callable[..., Optimizer]) -> Make:
+    """What makes a rule of the Adam family that gives all weights the same rate."""
+    return lambda recipe, like, matrices, combine: rule(
+        like, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices
+    )
 
 
-@optimizer("adamw", learning_rate=0.001, weight_decay=0.01, **_BETAS)
-def _adamw(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
-    return AdamW(like, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
-
-
-@optimizer("adamw8bit", learning_rate=0.001, weight_decay=0.01, **_BETAS)
-def _adamw8bit(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
-    return AdamW8bit(like, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
-
+optimizer("adam", learning_rate=0.001, weight_decay=0.0, **_BETAS)(_adam_like(Adam))
+optimizer("adamw", learning_rate=0.001, weight_decay=0.01, **_BETAS)(_adam_like(AdamW))
+optimizer("adamw8bit", learning_rate=0.001, weight_decay=0.01, **_BETAS)(_adam_like(AdamW8bit))
 
 # LARS and LAMB give each matrix its own rate; biases and norms keep the common one.
 
