@@ -97,8 +97,6 @@ class Passes:
 
 def forwards(schedule: Schedule, micro_batches: int) -> Schedule:
     """The forwards of a schedule's first micro-batches."""
-    rows = []
-    for row in schedule.rows:
-        parts = [part for action in row for part in action.parts]
-        rows.append([part for part in parts if isinstance(part, Forward) and part.micro_batch < micro_batches])
+    parts = ([part for action in row for part in action.parts] for row in schedule.rows)
+    rows = [[part for part in row if isinstance(part, Forward) and part.micro_batch < micro_batches] for row in parts]
     return Schedule(f"{schedule.name}, forward", rows, schedule.placement, micro_batches)

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from simdist.arrays import Ledger
 from simdist.errors import UnknownNameError
-from simdist.parallel.pipeline.action import Value
 from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.formulas import Formula, formula
 from simdist.parallel.pipeline.memory import Memory
@@ -66,21 +65,14 @@ def predicted_taken(
         stages: the footprint of a micro-batch on each stage.
         sizes: the size of each micro-batch relative to that; 1 where not given.
     """
-    report, rows = validate(schedule), schedule.steps
-
-    def num_bytes(value: Value) -> float:
-        return value_bytes(stages, value) * (1 if sizes is None else sizes[value.micro_batch])
-
-    kept = [found.activations for found in peaks(schedule, stages, sizes)]
-    return [
-        Taken(
-            report.in_flight[rank],
-            kept[rank],
-            max(report.weight_versions[rank], default=1),
-            sum(num_bytes(message.value) for step in row for message in step.sends),
-        )
-        for rank, row in enumerate(rows)
-    ]
+    report, most = validate(schedule), peaks(schedule, stages, sizes)
+    found = []
+    for rank, row in enumerate(schedule.steps):
+        values = [message.value for step in row for message in step.sends]
+        sent = sum(value_bytes(stages, value) * (sizes[value.micro_batch] if sizes else 1) for value in values)
+        versions = max(report.weight_versions[rank], default=1)
+        found.append(Taken(report.in_flight[rank], most[rank].activations, versions, sent))
+    return found
 
 
 def paper(schedule: Schedule, times: Times | None = None, memory: Memory | None = None) -> Formula | None:

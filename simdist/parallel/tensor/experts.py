@@ -71,10 +71,8 @@ class RowParallelExperts(Layer):
     """`ExpertsLinear` with some rows of each expert's w on each rank, for those features of x; b is added once.
 
     Args:
-        name, experts, in_features, out_features, std: of the whole.
-        own: the experts on this rank.
+        name, experts, in_features, out_features, std, own, bias: as of `ColumnParallelExperts`.
         region: of the ranks that share them; x is inside of it, y outside.
-        bias: whether there is a b.
 
     Cost per rank: that of a `RowParallelLinear` for all slots of these experts, of out_features each.
 

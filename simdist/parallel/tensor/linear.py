@@ -72,10 +72,8 @@ class RowParallelLinear(Layer):
     """y = x @ w + b with some rows of w on each rank, for those features of x; b is added once, to the sum.
 
     Args:
-        name, in_features, out_features: of the whole.
+        name, in_features, out_features, std, bias: as of `ColumnParallelLinear`.
         region: of the ranks that share it; x is inside of it, y outside.
-        std: of the first weights.
-        bias: whether there is a b.
 
     Cost per rank, n bytes of y: forward `region.leave`, backward `region.enter` of n bytes.
 

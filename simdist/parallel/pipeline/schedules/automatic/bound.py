@@ -23,12 +23,14 @@ def lower_bound(given: Problem) -> float:
     """
     p, m, kept = given.p, given.m, given.memory
     pending = min(given.most(kept.weight, kept.weight), given.most(kept.backward, kept.weight))
+    before_b = given.most(kept.backward, kept.backward)  # how many F's a stage can do before its first B
     spans: list[float] = []
     last_b: list[float] = []  # for each stage, when its last B ends, from its first F on
     for i, (f, b, w) in enumerate(zip(given.f, given.b, given.w, strict=True)):
-        f_and_b = max(m * (f + b), _head(given, i) + m * b)
+        back = first_back(given, i)
+        f_and_b = max(m * (f + b), back + (m - before_b) * f + m * b)
         last_b.append(f_and_b + (m - pending) * w)
-        area = kept.backward * (first_back(given, i) + b) + kept.weight * w
+        area = kept.backward * (back + b) + kept.weight * w
         spans += [m * (f + b + w), f_and_b + m * w, m * area / given.limit]
     down = [sum(given.f[:i]) + sum(given.down[:i]) for i in range(p)]  # from stage 0 to stage i
     up = [sum(given.b[:i]) + sum(given.up[:i]) for i in range(p)]
@@ -39,9 +41,3 @@ def lower_bound(given: Problem) -> float:
 def first_back(given: Problem, i: int) -> float:
     """The time from the start of a stage's first F until it can begin its first B."""
     return sum(given.f[i:]) + sum(given.b[i + 1 :]) + sum(given.down[i:]) + sum(given.up[i:])
-
-
-def _head(given: Problem, i: int) -> float:
-    """The time until a stage's first B, plus the F's that cannot fit before it."""
-    done = given.most(given.memory.backward, given.memory.backward)
-    return first_back(given, i) + (given.m - done) * given.f[i]
