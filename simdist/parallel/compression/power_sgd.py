@@ -62,10 +62,7 @@ class PowerSGD(Compressor):
         self._others = [slice(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]
         self._p_shapes = [*((plan.n, plan.r) for plan in self._plans), *((_length(span),) for span in self._others)]
         self._q_shapes = [(plan.m, plan.r) for plan in self._plans]
-        self.state = {
-            "residual": np.zeros_like(like),
-            "q": np.empty_like(like, shape=(_size(self._q_shapes),)),
-        }
+        self.state = {"residual": np.zeros_like(like), "q": np.empty_like(like, shape=(_size(self._q_shapes),))}
         if kind_of(like) != "phantom":
             self.state["q"][...] = moved(np.random.default_rng(0).standard_normal(len(self.state["q"])), like)
 

@@ -118,13 +118,7 @@ _ALIKE = Times()
 
 @as_declared
 def formula(
-    name: str,
-    *,
-    stages: int,
-    micro_batches: int,
-    times: Times = _ALIKE,
-    memory: Memory | None = None,
-    chunks: int = 2,
+    name: str, *, stages: int, micro_batches: int, times: Times = _ALIKE, memory: Memory | None = None, chunks: int = 2
 ) -> Formula:
     """The formulas of a schedule's paper.
 

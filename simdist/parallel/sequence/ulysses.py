@@ -53,10 +53,11 @@ class UlyssesAttention(Weightless):
     attention between the all-to-alls, so it sends nothing again.
 
     Args:
-        name, dropout, first_head, recompute, flash, value_width: as of `attention_layer`.
-        heads, groups: as of `Attention`, multiples of the ranks.
+        name, dropout, first_head: as of `Attention`.
+        heads, groups: likewise, multiples of the ranks.
         split: which rank has which tokens.
         algorithm: of the all-to-all.
+        options: recompute, flash and value_width, as of `attention_layer`.
 
     Cost per rank: forward, all-to-alls of 3Nh/p and Nh/p items, 4Nh/p in all, of which 1/p stays on the rank; backward
     the same in reverse. This holds for the algorithms that send each item once, "linear" and "pairwise". Shared keys
@@ -75,10 +76,8 @@ class UlyssesAttention(Weightless):
         first_head: int = 0,
         *,
         groups: int | None = None,
-        recompute: bool = False,
-        flash: bool = False,
-        value_width: int | None = None,
         algorithm: str = "auto",
+        **options: Any,
     ) -> None:
         p, groups = split.comm.size, groups or heads
         check_even("heads" if groups == heads else "heads of keys and values", groups, "sp", p)
@@ -87,16 +86,7 @@ class UlyssesAttention(Weightless):
         self.algorithm = algorithm
         own = heads // p
         first_head += split.comm.rank * own
-        self.inner: Layer = attention_layer(
-            name,
-            own,
-            dropout,
-            first_head,
-            groups=groups // p,
-            recompute=recompute,
-            flash=flash,
-            value_width=value_width,
-        )
+        self.inner: Layer = attention_layer(name, own, dropout, first_head, groups=groups // p, **options)
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Any]:
         """The context is that of attention on this rank's heads."""

@@ -131,14 +131,7 @@ class ShardedGradients(Gradients):
     """
 
     def __init__(
-        self,
-        units: Units,
-        slots: Slots,
-        flat: Array,
-        side: Stream,
-        sharing: Sharing,
-        own: Array,
-        offload: Offload,
+        self, units: Units, slots: Slots, flat: Array, side: Stream, sharing: Sharing, own: Array, offload: Offload
     ) -> None:
         super().__init__(units, slots, flat, side, sharing)
         self._kept = own
