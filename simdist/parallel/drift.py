@@ -38,33 +38,32 @@ def check_replicas(parameters: Parameters, comm: Communicator) -> None:
         return
     with comm.span("check replicas", parameters.data.nbytes):
         charge(0, parameters.data.nbytes)
-        digests = _gathered([parameters.data], comm)
+        digests = [digest for (digest,) in _gathered([parameters.data], comm)]
         if len(set(digests)) > 1:
-            raise ReplicaDrift(_story(digests, parameters, comm))
+            raise ReplicaDrift(_message(digests, parameters, comm))
 
 
-def _gathered(arrays: list[Array], comm: Communicator) -> list[bytes]:
-    """For each rank, the digests of its arrays, concatenated."""
+def _gathered(arrays: list[Array], comm: Communicator) -> list[list[bytes]]:
+    """For each rank, the digests of its arrays."""
     own = b"".join(hashlib.sha256(on_host(x).view(np.uint8).data).digest() for x in arrays)
-    every = np.empty(comm.size * len(own), np.uint8)
+    every = np.empty((comm.size, len(arrays), len(own) // len(arrays)), np.uint8)
     all_gather(np.frombuffer(own, np.uint8), comm, out=every)
-    return [row.tobytes() for row in every.reshape(comm.size, -1)]
+    return [[digest.tobytes() for digest in row] for row in every]
 
 
-def _story(digests: list[bytes], parameters: Parameters, comm: Communicator) -> str:
+def _message(digests: list[bytes], parameters: Parameters, comm: Communicator) -> str:
     """The error message, the same on all ranks."""
     right, count = Counter(digests).most_common(1)[0]
-    model = digests.index(right)
+    reference = digests.index(right)
     drifted = [rank for rank, digest in enumerate(digests) if digest != right]
     rows = _gathered([parameters.data[parameters.spans[p.name]] for p in parameters], comm)
-    names, size = [p.name for p in parameters], hashlib.sha256().digest_size
-    first = {}
-    for rank in drifted:
-        differs = (rows[rank][i : i + size] != rows[model][i : i + size] for i in range(0, len(rows[rank]), size))
-        first[rank] = next(name for name, it_does in zip(names, differs, strict=True) if it_does)
-    told = ", ".join(f"rank {rank} (first in {name})" for rank, name in list(first.items())[:8])
+    first = {
+        rank: next(p.name for p, own, same in zip(parameters, rows[rank], rows[reference], strict=True) if own != same)
+        for rank in drifted[:8]
+    }
+    ranks = ", ".join(f"rank {rank} (first in {name})" for rank, name in first.items())
     more = f" and {len(drifted) - 8} more" if len(drifted) > 8 else ""
     doubt = ""
     if 2 * count <= comm.size:
         doubt = f"; only {count} of {comm.size} ranks agree, so those may be the ones that drifted"
-    return f"the weights of {told}{more} differ from those of rank {model}{doubt}"
+    return f"the weights of {ranks}{more} differ from those of rank {reference}{doubt}"
