@@ -41,17 +41,13 @@ class Quantized(Compressor):
     """
 
     name = "8 bits"
+    item_bytes = 1  # packets are bytes
 
     def __init__(self, like: Array, block: int = 1024) -> None:
         require_least("block", block, 1)
         super().__init__(like)
         self.block = block
         self.state = {"residual": np.zeros_like(like)}
-
-    @property
-    def item_bytes(self) -> int:
-        """See Compressor. Packets are bytes."""
-        return 1
 
     @property
     def ratio(self) -> float:

@@ -40,6 +40,7 @@ class TopK(Compressor):
     """
 
     name = "top-k"
+    item_bytes = 1  # packets are bytes
 
     def __init__(self, like: Array, share: float = 0.01) -> None:
         if not 0 < share <= 1:
@@ -50,11 +51,6 @@ class TopK(Compressor):
         rounded = math.ceil(share * len(like) - 1e-9)  # for 0.07 of 100 items 7, not 8
         self.num_items = min(len(like), max(1, rounded))
         self.state = {"residual": np.zeros_like(like)}
-
-    @property
-    def item_bytes(self) -> int:
-        """See Compressor. Packets of bytes."""
-        return 1
 
     @property
     def ratio(self) -> float:

@@ -104,7 +104,7 @@ class Executor:
             stage = value.stage + (value.what == "gradient")  # an output has the shape of the next stage's input
             return (len(batch[value.micro_batch].inputs), *shapes[stage])
 
-        self.messages.begin()
+        self.messages.sent_bytes = 0
         for place, step in enumerate(self._steps):
             for ahead in expected(self._steps, place):
                 self.messages.expect(ahead, shape)

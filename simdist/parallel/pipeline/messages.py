@@ -33,21 +33,17 @@ class Messages:
         dtype: of the messages.
 
     Attributes:
-        sent_bytes: since the last `begin`.
+        sent_bytes: so far in this run; the executor sets it to 0.
     """
 
     def __init__(self, schedule: Schedule, comm: Communicator, like: Array, dtype: np.dtype) -> None:
-        self.begin()
+        self.sent_bytes = 0
         self._comm = comm
         self._like = like
         self._dtype = dtype
         self._stages, self._micro_batches = schedule.num_stages, schedule.num_micro_batches
         self._receives: dict[Value, tuple[Request, Array]] = {}
         self._sends: list[Request] = []
-
-    def begin(self) -> None:
-        """Reset the count."""
-        self.sent_bytes = 0
 
     def expect(self, step: Step, shape: Callable[[Value], tuple[int, ...]]) -> None:
         """Post the receives of a place of the row."""
