@@ -157,9 +157,8 @@ def _stuck(course: Course, rank: int) -> int:
 def _told(schedule: Schedule, course: Course, rank: int) -> str:
     """What a rank waits for, as text."""
     value, src, dst = course.waiting[rank]
-    sending = src == rank != dst
     at = schedule.label(rank, schedule.rows[rank][_stuck(course, rank)])
     what = f"the {value.what} of micro-batch {value.micro_batch} for stage {value.stage}"
-    if sending:
+    if src == rank != dst:
         return f"rank {rank} after {at} waits for rank {dst} to take {what}"
     return f"rank {rank} before {at} waits for {what} from {f'rank {src}' if src != rank else 'itself'}"

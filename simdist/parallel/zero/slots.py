@@ -11,19 +11,14 @@ __all__ = ["Slots"]
 
 
 class _Used(Protocol):
-    """A `Unit`, or an object like it."""
+    """A `Unit`, or an object like it: its items, and the first and the last layer that use it."""
 
     @property
-    def room(self) -> int:
-        """Items."""
-
+    def room(self) -> int: ...
     @property
-    def first(self) -> int:
-        """The first layer that uses it."""
-
+    def first(self) -> int: ...
     @property
-    def last(self) -> int:
-        """And the last."""
+    def last(self) -> int: ...
 
 
 @dataclass(frozen=True)

@@ -92,12 +92,9 @@ class _Sized(Protocol):
     """Anything with a name and a number of items."""
 
     @property
-    def name(self) -> str:
-        """The name."""
-
+    def name(self) -> str: ...
     @property
-    def size(self) -> int:
-        """Items."""
+    def size(self) -> int: ...
 
 
 _P = TypeVar("_P", bound=_Sized)

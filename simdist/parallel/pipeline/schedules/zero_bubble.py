@@ -16,27 +16,21 @@ __all__ = ["zb_h1", "zb_h2", "zb_v"]
 
 @named("zb-h1")
 def zb_h1(stages: int, micro_batches: int) -> Schedule:
-    """1F1B with W r micro-batches behind I: a third of the bubble if TF = TB = TW, at 1F1B's peak memory.
-
-    Source: section 2, ZB-H1.
-    """
+    """1F1B with W r micro-batches behind I: a third of the bubble where TF = TB = TW, at 1F1B's memory (section 2)."""
     p, m = stages, micro_batches
     return Schedule("zb-h1", [alternate(p - 1 - r, forwards(m), split(m, r)) for r in range(p)])
 
 
 @named("zb-h2")
 def zb_h2(stages: int, micro_batches: int) -> Schedule:
-    """Twice the warm-up and twice the lag: no bubble where TF = TB = TW, at twice the memory.
-
-    Source: section 2, ZB-H2.
-    """
+    """Twice the warm-up and twice the lag: no bubble where TF = TB = TW, at twice the memory (section 2)."""
     p, m = stages, micro_batches
     return Schedule("zb-h2", [alternate(2 * (p - 1 - r), forwards(m), split(m, 2 * r)) for r in range(p)])
 
 
 @named("zb-v")
 def zb_v(stages: int, micro_batches: int) -> Schedule:
-    """Two chunks a rank, in a V: no bubble where TF = TB = TW, at the memory of 1F1B's first rank, on all ranks.
+    """Two chunks a rank, in a V: no bubble where TF = TB = TW, all ranks at the memory of 1F1B's first (section 6).
 
     The loss is on rank 0, so backward starts where forward ends. F⁰ is of chunk 0, F¹ of chunk 1:
 
@@ -44,8 +38,6 @@ def zb_v(stages: int, micro_batches: int) -> Schedule:
         rank r    F⁰ × 2(p-r)-1  F¹F⁰ × r  F¹I¹W¹ × p-r     F⁰I⁰W⁰F¹I¹W¹ …    I⁰I¹ × r  I⁰W⁰ × p-r, and W's
 
     The warm-up takes 2p-1 micro-batches; with fewer, missing ones are left out.
-
-    Source: section 6, ZB-V.
     """
     p, m = stages, micro_batches
     rows = [numbered(_v_steps(p, r, max(m, 2 * p - 1)), (range(m), range(m))) for r in range(p)]
