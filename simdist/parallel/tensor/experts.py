@@ -18,10 +18,9 @@ class ColumnParallelExperts(Layer):
     these only.
 
     Args:
-        name, experts, in_features, out_features, std: of the whole; as of `ExpertsLinear`.
+        name, experts, in_features, out_features, std, bias: of the whole, as of `ExpertsLinear`.
         own: the experts on this rank.
         region: of the ranks that share them; x is outside of it, y inside.
-        bias: whether there is a b.
 
     Cost per rank: that of a `ColumnParallelLinear` for all slots of these experts, of in_features each.
 

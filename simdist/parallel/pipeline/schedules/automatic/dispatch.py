@@ -120,12 +120,7 @@ class _Stage:
             return ("F" if self._f_in_turn and f <= now and fits and self.row[-1] == "B" else "B"), now
         if f <= now and fits and b - now > self._f_waits:
             return "F", now
-        if i < self._m:
-            least_gap = self._w_waits
-        elif j < self._m - 1:
-            least_gap = self._at_end
-        else:
-            least_gap = self._for_last
+        least_gap = self._w_waits if i < self._m else self._at_end if j < self._m - 1 else self._for_last
         next_start = b if f <= now or not fits else min(b, f)
         if pending and next_start - now >= least_gap:
             return "W", now
@@ -135,12 +130,9 @@ class _Stage:
         """Do an action; returns when it ends."""
         self.row.append(letter)
         if letter == "F":
-            self.forwards += 1
-            self.free = now + self._f
+            self.forwards, self.free = self.forwards + 1, now + self._f
         elif letter == "B":
-            self.backwards += 1
-            self.free = now + self._b
+            self.backwards, self.free = self.backwards + 1, now + self._b
         else:
-            self.weights += 1
-            self.free = now + self._w
+            self.weights, self.free = self.weights + 1, now + self._w
         return self.free
