@@ -12,9 +12,9 @@ from simdist.parallel.expert import routes
 from simdist.trace import Trace
 from simdist.training import Line, Trainer
 from simdist.training.asynchronous.methods import SERVED
-from simdist.training.asynchronous.story import Story
-from simdist.training.gauge import STEP
-from simdist.training.pipeline_report import course, promise
+from simdist.training.asynchronous.results import Results
+from simdist.training.pipeline_report import measured_and_simulated, predicted_pipeline
+from simdist.training.profiler import STEP
 from simdist.training.text import Text
 
 __all__ = ["draw", "draw_asynchronous"]
@@ -29,8 +29,8 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
     """
     points = [plots.Point(x.step, x.seconds, x.train_loss) for x in lines]
     figures = _losses(lines, points, trainer.text, trainer.config.method)
-    promised = promise(trainer.method, trainer.config)
-    went = course(promised, trace, cluster) if promised else []
+    prediction = predicted_pipeline(trainer.method, trainer.config)
+    went = measured_and_simulated(prediction, trace, cluster) if prediction else []
     shown = 1 if went else _DRAWN_STEPS  # one step of a pipeline leaves room for the names of its actions
     steps = [s for s in trace if s.name == STEP and s.rank == 0][-shown:]
     if steps:
@@ -48,28 +48,28 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
     _save(folder, figures)
 
 
-def draw_asynchronous(folder: Path, lines: Sequence[Line], begun: int, story: Story, text: Text) -> None:
+def draw_asynchronous(folder: Path, lines: Sequence[Line], begun: int, results: Results, text: Text) -> None:
     """Loss over steps and over time, waiting times, the timeline of a few steps, staleness or consensus error.
 
     Args:
         begun: the step after which the run resumed; of earlier steps there are only log lines.
     """
-    method, trace = story.config.method, story.trace
+    method, trace = results.config.method, results.trace
     points, before = list[plots.Point](), 0
     for x in lines:
         if x.step <= begun:  # a line is the mean of this many losses
-            points += [plots.Point(x.step, x.seconds, x.train_loss)] * ((x.step - before) * story.num_workers)
+            points += [plots.Point(x.step, x.seconds, x.train_loss)] * ((x.step - before) * results.num_workers)
             before = x.step
-    points += [plots.Point(*moment) for moment in story.moments]
+    points += [plots.Point(*loss) for loss in results.timed_losses]
     figures = _losses(lines, points, text, method)
     if len(trace):
-        start_s, end_s = story.shown
+        start_s, end_s = results.shown
         figures["timeline"] = plots.timeline(trace, start_s=start_s, end_s=end_s)
         figures["waiting"] = plots.waiting({method: trace})
-    if method in SERVED and story.staleness:
-        figures["staleness"] = plots.staleness({method: story.staleness})
-    if story.has_consensus:
-        figures["consensus"] = plots.consensus({story.config.graph or method: story.record})
+    if method in SERVED and results.staleness:
+        figures["staleness"] = plots.staleness({method: results.staleness})
+    if results.has_consensus:
+        figures["consensus"] = plots.consensus({results.config.graph or method: results.record})
     _save(folder, figures)
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from simdist.cli.drawn import write
-from simdist.cli.modelled import add_where, command, given_of
+from simdist.cli.picture_file import write
+from simdist.cli.plan_options import add_where, command, given_of
 from simdist.cli.settings import add_options
 from simdist.errors import require_least
 from simdist.planning import Workbench, details, headline, overview, search

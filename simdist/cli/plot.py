@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from simdist.cli import plot_runs, plot_schedule, plot_shards
-from simdist.cli.drawn import out_of, write
+from simdist.cli.picture_file import out_of, write
 from simdist.collectives import algorithms
 from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError, require_least, unknown_name

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from simdist.cli.drawn import out_of, write
+from simdist.cli.picture_file import out_of, write
 from simdist.errors import ArgumentError, DataError
 from simdist.plots import Losses, loss_differences
 from simdist.training import history

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from simdist.cli.drawn import out_of, write
+from simdist.cli.picture_file import out_of, write
 from simdist.errors import ArgumentError
 from simdist.parallel import pipeline
 from simdist.parallel.pipeline.formulas import formula, has_formula

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.cli.drawn import out_of, write
+from simdist.cli.picture_file import out_of, write
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.launch import run

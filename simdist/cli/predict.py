@@ -2,7 +2,7 @@
 
 import argparse
 
-from simdist.cli.modelled import add_where, command, given_of
+from simdist.cli.plan_options import add_where, command, given_of
 from simdist.cli.settings import add_options
 from simdist.planning import Workbench, details, fit_text, fitted_efficiency, headline, planned, table
 from simdist.planning import execute as carried_out

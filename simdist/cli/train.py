@@ -9,8 +9,8 @@ from typing import Any
 from warnings import catch_warnings, filterwarnings
 
 from simdist.cli.run import add_survive
-from simdist.cli.session import Session
 from simdist.cli.settings import add_options, as_words, given_options
+from simdist.cli.training_job import TrainingJob
 from simdist.cluster import find_cluster, presets
 from simdist.errors import ArgumentError
 from simdist.launch import in_job, launch_script, run, world
@@ -83,9 +83,9 @@ def _execute(args: argparse.Namespace) -> int:
     given = given_options(args)
     config = _config(args, given)
     _check(args, config)
-    session = Session(config, args.out, args.resume)
+    job = TrainingJob(config, args.out, args.resume)
     if args.world == "virtual":
-        return _train_virtually(session, 4 if args.ranks is None else args.ranks, _cluster(args))
+        return _train_virtually(job, 4 if args.ranks is None else args.ranks, _cluster(args))
     if args.ranks is not None and not in_job():
         # Report errors once, and not from each rank.
         split(config)
@@ -97,7 +97,7 @@ def _execute(args: argparse.Namespace) -> int:
     comm = world()
     if args.ranks not in (None, comm.size):
         raise ArgumentError(f"--ranks is {args.ranks} inside a job of {comm.size} ranks; leave it out here")
-    return session.train(comm)
+    return job.train(comm)
 
 
 def _config(args: argparse.Namespace, given: Mapping[str, Any]) -> Config:
@@ -125,15 +125,15 @@ def _check(args: argparse.Namespace, config: Config) -> None:
         raise ArgumentError(f"cluster is {args.cluster}; that is for --world virtual")
 
 
-def _train_virtually(session: Session, ranks: int, name: str) -> int:
+def _train_virtually(job: TrainingJob, ranks: int, name: str) -> int:
     """On virtual ranks of this process, which read the text once for all of them."""
-    cluster, config = find_cluster(name), session.config
+    cluster, config = find_cluster(name), job.config
     if in_job():
         raise ArgumentError("--world virtual inside an mpirun job; start it without mpirun")
     _check_ranks(config, ranks)
     text = Text(config)
     machine = cluster.computing_in(precision(config.precision).dtype)
-    codes = run(replace(session, text=text, cluster=cluster).train, ranks, cluster=machine).results
+    codes = run(replace(job, text=text, cluster=cluster).train, ranks, cluster=machine).results
     return int(max(codes))
 
 

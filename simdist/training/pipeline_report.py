@@ -38,7 +38,15 @@ from simdist.training.pipelines import over_links
 from simdist.training.record import gather_json
 from simdist.training.trainer import Trainer
 
-__all__ = ["Promise", "course", "figures", "legend", "memory", "promise", "taken_by_all"]
+__all__ = [
+    "PipelinePrediction",
+    "figures",
+    "legend",
+    "measured_and_simulated",
+    "memory",
+    "predicted_pipeline",
+    "taken_by_all",
+]
 
 
 _LEGEND = (
@@ -49,7 +57,7 @@ _LEGEND = (
 _UPDATES = ("Here stages update their weights between actions, each at its own time: measured, and not simulated.",)
 
 
-class Promise(NamedTuple):
+class PipelinePrediction(NamedTuple):
     """The predicted cost of a run's pipeline, for the first ranks of all other axes.
 
     Attributes:
@@ -74,7 +82,7 @@ def taken_by_all(trainer: Trainer) -> list[Taken]:
     return [Taken(*told[rank]) for rank in method.mesh.pp.ranks] if told else []
 
 
-def promise(method: Learner, config: Config) -> Promise | None:
+def predicted_pipeline(method: Learner, config: Config) -> PipelinePrediction | None:
     """The predicted cost of a step; None without a pipeline."""
     if not isinstance(method, Pipeline | PipeDream):
         return None
@@ -82,12 +90,12 @@ def promise(method: Learner, config: Config) -> Promise | None:
     windows = partition(own, config.micro_batches)
     stages = _footprints(method, config, windows.largest)
     took = predicted_taken(method.schedule, stages, [windows.size(k) / windows.largest for k in range(len(windows))])
-    return Promise(method, stages, took, validate(method.schedule).messages)
+    return PipelinePrediction(method, stages, took, validate(method.schedule).messages)
 
 
-def legend(promised: Promise) -> tuple[str, ...]:
+def legend(prediction: PipelinePrediction) -> tuple[str, ...]:
     """What the rows of a pipeline mean."""
-    return (*_LEGEND, *_UPDATES) if isinstance(promised.method, PipeDream) else _LEGEND
+    return (*_LEGEND, *_UPDATES) if isinstance(prediction.method, PipeDream) else _LEGEND
 
 
 def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> list[Footprint]:
@@ -107,25 +115,25 @@ def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> l
     return [joined(found[0][layers]) for layers in method.share.bounds]
 
 
-def course(promised: Promise, trace: Trace, cluster: Cluster) -> list[Simulation]:
+def measured_and_simulated(prediction: PipelinePrediction, trace: Trace, cluster: Cluster) -> list[Simulation]:
     """The step of median makespan, as measured and as simulated with the mean times of its own actions; empty without
     a record.
     """
-    schedule, pp = promised.method.schedule, promised.method.mesh.pp
+    schedule, pp = prediction.method.schedule, prediction.method.mesh.pp
     runs = executions(schedule, trace, pp.ranks)
     if not runs:
         return []
     middle = median_low(run.makespan for run in runs)
     measured = next(run for run in runs if run.makespan == middle)
-    num_bytes = max(stage.input_bytes for stage in promised.stages)
+    num_bytes = max(stage.input_bytes for stage in prediction.stages)
     return [measured, simulate(schedule, over_links(measured.times, cluster, pp.ranks, num_bytes))]
 
 
-def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise) -> list[PipelineRow]:
+def figures(went: Sequence[Simulation], took: Sequence[Taken], prediction: PipelinePrediction) -> list[PipelineRow]:
     """All figures of the pipeline; none without a record.
 
     Args:
-        went: as `course` gives it.
+        went: as `measured_and_simulated` gives it.
         took: as `taken_by_all` gives it.
     """
     if not went or not took:
@@ -133,16 +141,16 @@ def figures(went: Sequence[Simulation], took: Sequence[Taken], promised: Promise
     measured, predicted = went
     one = measured.schedule
     times = replace(measured.times, overlapped=None)  # a pair is done one after the other, so it takes about the sum
-    kept = mean_memory(promised.stages, one.num_ranks)
-    return compare(measured, predicted, took, promised.taken, paper(one, times), paper(one, times, kept))
+    kept = mean_memory(prediction.stages, one.num_ranks)
+    return compare(measured, predicted, took, prediction.taken, paper(one, times), paper(one, times, kept))
 
 
-def memory(promised: Promise, went: Sequence[Simulation]) -> dict[str, Prediction]:
+def memory(prediction: PipelinePrediction, went: Sequence[Simulation]) -> dict[str, Prediction]:
     """What this rank of a pipeline holds, in the categories in which that is not as in data parallelism."""
-    method = promised.method
+    method = prediction.method
     one, rank = method.schedule, method.mesh.pp.rank
-    mine = promised.taken[rank]
-    said = paper(one, went[0].times, mean_memory(promised.stages, one.num_ranks)) if went else None
+    mine = prediction.taken[rank]
+    said = paper(one, went[0].times, mean_memory(prediction.stages, one.num_ranks)) if went else None
     found = {"activations": Prediction(round(mine.activation_bytes), None if said is None else said.memory[rank])}
     if isinstance(method, PipeDream):
         num_bytes, versions = method.weights.nbytes, None if said is None else said.weight_versions[rank]

@@ -18,9 +18,16 @@ from simdist.training.experts import experts_words
 from simdist.training.memory import predictions
 from simdist.training.methods import CUTTING
 from simdist.training.models import build, shape
-from simdist.training.moved import MOVED, moved
-from simdist.training.pipeline_report import Promise, course, figures, legend, memory, promise
+from simdist.training.pipeline_report import (
+    PipelinePrediction,
+    figures,
+    legend,
+    measured_and_simulated,
+    memory,
+    predicted_pipeline,
+)
 from simdist.training.rings import rings
+from simdist.training.shared_memory import shared_memory_bytes
 from simdist.training.text import Text
 from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
@@ -89,20 +96,20 @@ def report(
     summary = _summary(trainer, line, step, matmul_flops_per_s)
     if config.experts:
         summary.append(experts_words(line, trace))
-    promised = promise(trainer.method, config)
+    prediction = predicted_pipeline(trainer.method, config)
     words = (*_LEGEND, _OWN_PART) if config.zero in (1, 2) and not precision(config.precision).mixed else _LEGEND
-    rows = _rows(trainer, step, trace, cluster, promised) if trainer.comm.size > 1 else []
-    if promised is None:
+    rows = _rows(trainer, step, trace, cluster, prediction) if trainer.comm.size > 1 else []
+    if prediction is None:
         return Report(summary, [*rows, *_memory_rows(trainer, step, cluster)], words)
-    went = course(promised, trace, cluster)
-    own = memory(promised, went)
-    rows += [*_memory_rows(trainer, step, cluster, own), *map(_pipeline_row, figures(went, took, promised))]
-    return Report(summary, rows, (*words, *legend(promised)))
+    went = measured_and_simulated(prediction, trace, cluster)
+    own = memory(prediction, went)
+    rows += [*_memory_rows(trainer, step, cluster, own), *map(_pipeline_row, figures(went, took, prediction))]
+    return Report(summary, rows, (*words, *legend(prediction)))
 
 
 def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flops_per_s: float) -> list[str]:
     """What was trained, how, how fast, and to which loss."""
-    config, total, method = trainer.config, trainer.gauge.total, trainer.method
+    config, total, method = trainer.config, trainer.profiler.total, trainer.method
     summary = [
         f"{config.model}, {build(config).parameters.size:,} parameters in {config.precision}, {config.optimizer}, "
         f"{_ranks(trainer, step)}",
@@ -193,7 +200,7 @@ def _rate(flops_per_s: float, matmul_flops_per_s: float) -> str:
 
 def _mfu(trainer: Trainer, matmul_flops_per_s: float) -> str:
     """Model FLOPs utilization, by the papers' count: without recomputation and the like."""
-    size, total = shape(trainer.config), trainer.gauge.total
+    size, total = shape(trainer.config), trainer.profiler.total
     if size is None or not matmul_flops_per_s:
         return ""
     needed = model_flops(size, total.targets / size.context)
@@ -201,10 +208,10 @@ def _mfu(trainer: Trainer, matmul_flops_per_s: float) -> str:
 
 
 def _rows(
-    trainer: Trainer, step: Mapping[Call, int], trace: Trace, cluster: Cluster, promised: Promise | None
+    trainer: Trainer, step: Mapping[Call, int], trace: Trace, cluster: Cluster, prediction: PipelinePrediction | None
 ) -> list[Row]:
     """A step's communication: bytes and messages of rank 0 on the record, and the time of its collectives."""
-    comm, total = trainer.comm, trainer.gauge.total
+    comm, total = trainer.comm, trainer.profiler.total
     if not step:
         return [
             Row("bytes sent a step, rank 0", f"{total.sent_bytes / total.steps:,.0f}", "", ""),
@@ -213,11 +220,11 @@ def _rows(
     itemsize = trainer.method.item_bytes
     exact, papers = costs(step, comm, itemsize), formulas(step, comm, itemsize)
     took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
-    messages, sent_bytes = (promised.messages[0], promised.taken[0].sent_bytes) if promised else (0, 0)
+    messages, sent_bytes = (prediction.messages[0], prediction.taken[0].sent_bytes) if prediction else (0, 0)
     measured = sent(trace)
     ring = rings(trace, trainer.config.sp or 1, itemsize)  # whose messages belong to no collective, either
     predicted_s = sum(predicted_seconds(cluster, call, itemsize) * n for call, n in step.items())
-    shared = moved(trace, step, comm, itemsize)
+    shared = shared_memory_bytes(trace, step, comm, itemsize)
     return [
         Row(
             "bytes sent a step, rank 0",
@@ -237,7 +244,7 @@ def _rows(
             milliseconds(predicted_s),
             milliseconds(sum(call.seconds(f, cluster) * n for call, (f, n) in zip(step, papers, strict=True))),
         ),
-        *([] if shared is None else [Row(MOVED, *shared.figures())]),
+        *([] if shared is None else [Row(*shared.row())]),
     ]
 
 

@@ -19,7 +19,7 @@ from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
 from simdist.trace import Span, Trace
 from simdist.trace.kind import COLLECTIVES, kind
-from simdist.training.gauge import STEP
+from simdist.training.profiler import STEP
 
 __all__ = [
     "Call",

@@ -19,12 +19,12 @@ from simdist.parallel import check_replicas
 from simdist.parallel.total import total
 from simdist.trace import Trace
 from simdist.trace.memory import remember
-from simdist.training.asynchronous.cut import own_prefix, read_kind
+from simdist.training.asynchronous.checkpoint import rank_prefix, read_origin
 from simdist.training.config import Config
-from simdist.training.gauge import Gauge
+from simdist.training.evaluation import Evaluator
 from simdist.training.interrupts import Interrupts, ending
-from simdist.training.judge import Judge
 from simdist.training.layout import Layout
+from simdist.training.profiler import Profiler
 from simdist.training.record import gather_trace
 from simdist.training.state import State, changes, restore_state, save_state, saved_config
 from simdist.training.text import Text
@@ -81,7 +81,7 @@ class Trainer:
         done: how many steps are done.
         stopped: the signal that asked for the end of the run before its last step, if one did.
         diverged_at: the first step, from 1, whose loss on this rank was not finite; 0 if there was none.
-        gauge: the cost of the steps so far, not counting those before a resumption.
+        profiler: the cost of the steps so far, not counting those before a resumption.
         ledger: what used this rank's memory in a few steps.
         remembered: the start and end times of the last few of these steps.
         text: the training and validation text.
@@ -114,14 +114,14 @@ class Trainer:
         model = layout.model()
         stride = model.targets_per_window
         self._batches = Batches(self.text.train, config.global_batch_size, config.seed, config.order, stride)
-        self._judge = Judge(self.text.validation, self.data, config, stride)
+        self._evaluator = Evaluator(self.text.validation, self.data, config, stride)
         self._rate = config.rates()
         self.ledger = Ledger(comm.clock)
         self.remembered: deque[tuple[float, float]] = deque(maxlen=_LEDGER_STEPS)
         with recorded(self.ledger):
             self.method = layout.method(model)
         self.ledger.begin()
-        self.gauge = Gauge(comm, config.trace_steps, self._first_span)
+        self.profiler = Profiler(comm, config.trace_steps, self._first_span)
 
     def run(self, asked: Interrupts | None = None) -> Iterator[Line | None]:
         """Train: yields one item per step: a Line after the first and at the end of each interval, else None.
@@ -134,7 +134,7 @@ class Trainer:
         with Prefetcher(self._part, steps) as parts:
             for step in steps:
                 targets = self._batches.size(step) * self.method.model.targets_per_window
-                with self.gauge.step(step, targets), self._remembered(step):
+                with self.profiler.step(step, targets), self._remembered(step):
                     with self.comm.span("input"):
                         part = next(parts)
                     self._step(part)
@@ -155,12 +155,12 @@ class Trainer:
             CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
             ArgumentError: on all ranks: it is of the last step, or of ranks that each have an optimizer of their own.
         """
-        kind = read_kind(root, self.comm, step)
+        origin = read_origin(root, self.comm, step)
         if self.method.update.rule.vectors():
-            own_prefix(kind, self.comm, apart=False, keeps=True)
-        if kind.step >= self.config.steps:
-            raise ArgumentError(f"steps is {self.config.steps}, and {kind.step} are done; give more to go on")
-        self.done, state = restore_state(root, self.comm, self.method, kind.step)
+            rank_prefix(origin, self.comm, apart=False, keeps=True)
+        if origin.step >= self.config.steps:
+            raise ArgumentError(f"steps is {self.config.steps}, and {origin.step} are done; give more to go on")
+        self.done, state = restore_state(root, self.comm, self.method, origin.step)
         self._targets = state.targets
         self._loss = state.loss if self.data.rank == 0 else 0.0
         self._restore_auxiliary_loss(state.auxiliary_loss)
@@ -192,7 +192,7 @@ class Trainer:
 
     def samples(self) -> list[tuple[bytes, bytes]]:
         """Windows of the validation text, and what the model writes after each; all ranks must call."""
-        return self._judge.samples(self.method)
+        return self._evaluator.samples(self.method)
 
     # -- a step ---------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Trainer:
 
         In steps of a few milliseconds it takes some percent of the time, and steps are alike.
         """
-        if self.gauge.total.steps >= _LEDGER_STEPS and step < self.config.steps - _LEDGER_STEPS:
+        if self.profiler.total.steps >= _LEDGER_STEPS and step < self.config.steps - _LEDGER_STEPS:
             yield
             return
         start_s = self.comm.clock()
@@ -245,9 +245,9 @@ class Trainer:
 
     def _line(self) -> Line:
         """The log's line now."""
-        lap = self.gauge.lap()
+        lap = self.profiler.lap()
         train_loss = total(self._loss, self.data) / self._targets
-        validation_loss = self._judge.loss(self.method.loss)
+        validation_loss = self._evaluator.loss(self.method.loss)
         auxiliary_loss = self._all_auxiliary_loss() / self._targets
         self._loss, self._auxiliary_loss, self._targets = 0.0, 0.0, 0
         return Line(
@@ -265,7 +265,7 @@ class Trainer:
 
     @property
     def _seconds_so_far(self) -> float:
-        return self._seconds + self.gauge.total.seconds
+        return self._seconds + self.profiler.total.seconds
 
     def _all_auxiliary_loss(self) -> float:
         """The loss of the layers themselves since the last line, on all ranks, counting each token once."""

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from simdist.cli import main, modelled, plan
+from simdist.cli import main, plan, plan_options
 from simdist.cli.settings import add_options, given_options
 from simdist.cluster import preset
 from simdist.planning import ways
@@ -79,7 +79,7 @@ def test_each_way_has_a_command_of_its_own(words):
     given = {"model": "gpt"} | given_options(args)
     for way in ways(given, 4, preset("h100")):
         for config in way:
-            told = shlex.split(modelled.command(args, given, config))
+            told = shlex.split(plan_options.command(args, given, config))
             assert Config(**given_options(run.parse_args(told[5:]))) == config
 
 

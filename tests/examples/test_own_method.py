@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jobs import needs_mpi
 
-from simdist.cli import session
+from simdist.cli import training_job
 from simdist.errors import ArgumentError, ReplicaDrift, UnknownNameError
 from simdist.nn import mlp
 from simdist.parallel import DataParallel, Recipe
@@ -93,7 +93,7 @@ def test_what_is_no_method(example, spmd):
 def test_how_a_run_goes_on_that_was_stopped(tmp_path, monkeypatch):
     monkeypatch.setenv("SIMDIST_PROGRAM", EXAMPLE)
     folder, comm = SimpleNamespace(path=tmp_path), SimpleNamespace(size=2)
-    told = session.Session(Config())._stopped(signal.SIGINT, 3, folder, comm)
+    told = training_job.TrainingJob(Config())._stopped(signal.SIGINT, 3, folder, comm)
     assert told.endswith(f"; go on with: python -m {EXAMPLE} train --ranks 2 --resume {tmp_path}")
 
 

@@ -54,7 +54,7 @@ def test_a_line_tells_what_the_steps_since_the_last_one_cost(text):
 
     def program(comm):
         trainer = Trainer(comm, config)
-        return [(line, trainer.gauge.total) for line in trainer.run() if line]
+        return [(line, trainer.profiler.total) for line in trainer.run() if line]
 
     found = sd.run(program, 4, cluster=preset("h100")).results[1]
     assert [line.step for line, _ in found] == [1, 3, 6, 7]
@@ -73,7 +73,7 @@ def test_the_time_goes_on_where_a_checkpoint_was_written(text, tmp_path):
         trainer = Trainer(comm, Config(**MLP | {"data": text, "checkpoint_every": 4}), tmp_path / "run")
         if resume:
             trainer.resume(trainer.checkpoints, 4)
-        return [line.seconds for line in trainer.run() if line], trainer.gauge.total.seconds
+        return [line.seconds for line in trainer.run() if line], trainer.profiler.total.seconds
 
     cluster = preset("h100")
     ((seconds, _), *_) = sd.run(program, 2, cluster=cluster, args=(False,)).results

@@ -18,7 +18,7 @@ def cost(comm, config, text):
     trainer = Trainer(comm, config, text=text)
     (line,) = trainer.run()
     spans = comm.recorder.spans()
-    return trainer.gauge.total, dict(trainer.ledger.peaks), trainer.ledger.peak.total, spans, line
+    return trainer.profiler.total, dict(trainer.ledger.peaks), trainer.ledger.peak.total, spans, line
 
 
 def costs(**settings):

@@ -11,7 +11,7 @@ from simdist.nn import Shape
 from simdist.nn.formulas import num_parameters
 from simdist.parallel.pipeline import executions
 from simdist.training import Config, Trainer, report
-from simdist.training.pipeline_report import course, promise, taken_by_all
+from simdist.training.pipeline_report import measured_and_simulated, predicted_pipeline, taken_by_all
 
 GPT = {"model": "gpt", "layers": 5, "width": 16, "heads": 4, "context_bytes": 12, "dropout": 0.1, "interval": 2}
 GPT |= {"precision": "float64", "global_batch_size": 10, "steps": 3, "validation_windows": 10, "warmup_steps": 2}
@@ -142,8 +142,8 @@ def test_the_middle_step_as_it_went_and_as_it_is_predicted(spmd, settings):
         trace = trainer.trace()
         if trace is None:
             return None
-        promised = promise(trainer.method, trainer.config)
-        went = course(promised, trace, preset("this-machine"))
+        prediction = predicted_pipeline(trainer.method, trainer.config)
+        went = measured_and_simulated(prediction, trace, preset("this-machine"))
         assert all(run.schedule.name == "zb-h1" for run in went)
         return [run.makespan for run in went], [run.times.longest_hop for run in went]
 
@@ -164,9 +164,11 @@ def test_of_steps_that_take_different_times_the_middle_one_is_told_of(settings):
         trace = trainer.trace()
         if trace is None:
             return None
-        promised = promise(trainer.method, trainer.config)
+        prediction = predicted_pipeline(trainer.method, trainer.config)
         runs = executions(trainer.method.schedule, trace, (0, 1))
-        return [run.makespan for run in runs], [run.makespan for run in course(promised, trace, cluster)]
+        return [run.makespan for run in runs], [
+            run.makespan for run in measured_and_simulated(prediction, trace, cluster)
+        ]
 
     steps, (measured, predicted) = sd.run(program, 2, cluster=cluster).results[0]
     assert len(set(steps)) == 4 and measured == sorted(steps)[1]
@@ -176,7 +178,7 @@ def test_of_steps_that_take_different_times_the_middle_one_is_told_of(settings):
 def test_of_no_pipeline_there_is_nothing_to_say(spmd, settings):
     def program(comm):
         trainer = Trainer(comm, Config(**settings))
-        assert promise(trainer.method, trainer.config) is None
+        assert predicted_pipeline(trainer.method, trainer.config) is None
         return taken_by_all(trainer)
 
     assert spmd(program, 2) == [[], []]

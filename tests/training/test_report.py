@@ -97,7 +97,7 @@ def test_times_are_of_the_steps_since_it_went_on(settings, tmp_path):
         second.resume(tmp_path / "checkpoints")
         line = [line for line in second.run() if line][-1]
         trace = second.trace()
-        return trace and str(report(second, line, trace, comm.cluster)), second.gauge.total.seconds
+        return trace and str(report(second, line, trace, comm.cluster)), second.profiler.total.seconds
 
     told, seconds = sd.run(gone_on, 2).results[0]
     assert f"5 steps of 8 windows, those since step 2 in {seconds * 1e3:.3g} ms: " in told
@@ -157,7 +157,7 @@ def summary(comm, settings, matmul_flops_per_s=0.0):
     line = [line for line in trainer.run() if line][-1]
     trace = trainer.trace()
     told = trace and report(trainer, line, trace, comm.cluster, matmul_flops_per_s).summary
-    return told, trainer.gauge.total, shape(trainer.config)
+    return told, trainer.profiler.total, shape(trainer.config)
 
 
 @pytest.mark.parametrize(

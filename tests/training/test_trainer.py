@@ -7,7 +7,7 @@ from simdist.collectives import cost
 from simdist.data import load
 from simdist.errors import CollectiveMismatch, DataError, ReplicaDrift
 from simdist.training import Config, Trainer
-from simdist.training.judge import Judge
+from simdist.training.evaluation import Evaluator
 
 ANY = {"precision": "float64", "global_batch_size": 22, "steps": 12, "interval": 5, "validation_windows": 50}
 ANY |= {"algorithm": "ring", "bucket_bytes": 5000, "learning_rate": 0.3, "optimizer": "sgd", "clip_norm": 0.0}
@@ -143,7 +143,7 @@ def test_the_short_batch_at_the_end_of_a_pass_weighs_as_much_as_it_has(spmd, tmp
     def losses(comm):
         trainer = Trainer(comm, Config(**settings))
         sizes = [trainer._batches.size(step) for step in range(22)]
-        return sizes, [line.train_loss for line in trainer.run() if line], trainer.gauge.total.targets
+        return sizes, [line.train_loss for line in trainer.run() if line], trainer.profiler.total.targets
 
     sizes, found, targets = spmd(losses, p)[0]
     per_pass = sizes.index(min(sizes)) + 1
@@ -200,7 +200,7 @@ def test_validation_takes_as_many_windows_at_a_time_as_a_step_and_at_least_512_b
 
     def program(comm):
         sizes = []
-        Judge(split, comm, config, 64).loss(lambda windows: sizes.append(len(windows)) or 0.0)
+        Evaluator(split, comm, config, 64).loss(lambda windows: sizes.append(len(windows)) or 0.0)
         return sizes
 
     sizes = sd.run(program, 2).results
@@ -236,7 +236,7 @@ def test_bytes_on_the_record_are_those_of_the_cost(spmd, text):
     def sent(comm):
         trainer = Trainer(comm, Config(**SMALL | {"data": text, "bucket_bytes": 1 << 20}))
         found = [line.sent_bytes for line in trainer.run() if line]
-        return found, trainer.method.gradient.nbytes, trainer.gauge.total.messages
+        return found, trainer.method.gradient.nbytes, trainer.profiler.total.messages
 
     for rank, (found, num_bytes, messages) in enumerate(spmd(sent, 3)):
         exact = cost("all_reduce", "ring", ranks=3, num_bytes=num_bytes, itemsize=8, rank=rank)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from simdist.training.asynchronous.role import Doing
+from simdist.training.asynchronous.role import RankReport
 from simdist.training.config import Config
 from simdist.training.models import build
 from simdist.training.trainer import Line
@@ -100,21 +100,21 @@ class Log:
         for mark, numbers in tallies:
             self._tally(mark - 1).add(_LineTally(*numbers))
 
-    def add(self, stretch: Stretch, workers: Mapping[int, Doing]) -> None:
+    def add(self, stretch: Stretch, workers: Mapping[int, RankReport]) -> None:
         """Add what the workers, by their numbers, did in a stretch."""
-        for worker, doing in workers.items():
-            auxiliary_losses = dict(doing.auxiliary_losses)
-            for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True):
+        for worker, report in workers.items():
+            auxiliary_losses = dict(report.auxiliary_losses)
+            for step, time_s, loss in zip(report.clocks, report.times_s, report.losses, strict=True):
                 targets = self._windows(step, worker) * self._targets_per_window
                 summed = loss * targets if targets else 0.0  # of no bytes the loss is nan
                 own = auxiliary_losses.get(step, 0.0)
                 self._tally(step).add(_LineTally(summed, targets, stretch.seconds(time_s), auxiliary_loss=own))
                 if not math.isfinite(summed):
                     self.diverged_at = min(self.diverged_at or step + 1, step + 1)
-            for cost in doing.costs:
+            for cost in report.costs:
                 end_s = stretch.seconds(cost.end_s)
                 self._tally(cost.step).add(_LineTally(0.0, 0, end_s, cost.sent_bytes, 1, cost.communication_s))
-        self._norm = next((doing.norm for doing in workers.values()), math.nan)
+        self._norm = next((report.norm for report in workers.values()), math.nan)
 
     def _tally(self, step: int) -> _LineTally:
         mark = self._marks[min(bisect_right(self._marks, step), len(self._marks) - 1)]  # the first line after it

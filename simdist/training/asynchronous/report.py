@@ -9,10 +9,10 @@ from simdist.asynchronous.parameter_server.message import HEADER_BYTES
 from simdist.collectives import cost, formula
 from simdist.parallel.precision import precision
 from simdist.training.asynchronous.methods import AVERAGING, GOSSIP, SERVED, graph, slowed
-from simdist.training.asynchronous.story import Story
+from simdist.training.asynchronous.results import Results
 from simdist.training.models import build
-from simdist.training.moved import MOVED, Moved
 from simdist.training.report import Report, Row, at_most, count, duration, judged, milliseconds, since
+from simdist.training.shared_memory import SharedMemoryBytes
 from simdist.training.text import Text
 from simdist.words import counted
 
@@ -28,37 +28,37 @@ _LEGEND = (
 _GIVEN_UP = "A gradient given up is not sent here; in the paper it is, and dropped when it comes."
 
 
-def report(story: Story, text: Text) -> Report:
+def report(results: Results, text: Text) -> Report:
     """The results and costs of a finished run, on rank 0."""
-    config, p = story.config, len(story.parts)
-    seconds, num_parameters = story.seconds, build(config).parameters.size
-    flops_per_s = fmean(doing.flops for doing in story.workers) / seconds if seconds else 0.0
+    config, p = results.config, len(results.parts)
+    seconds, num_parameters = results.seconds, build(config).parameters.size
+    flops_per_s = fmean(worker.flops for worker in results.workers) / seconds if seconds else 0.0
     summary = [
         f"{config.model}, {num_parameters:,} parameters in {config.precision}, {config.optimizer}, "
-        f"{counted(p, 'rank')}, {config.method}{_who(story)}",
-        f"{_steps(story.done)} of each worker, {at_most(config)}{config.global_batch_size} windows a step of all"
-        f"{since(_begun(story))} in {duration(seconds)}: {story.targets / seconds if seconds else 0:,.0f} tokens/s, "
-        f"{flops_per_s / 1e9:.1f} GFLOP/s a worker",
-        f"waited for others: {_shares(story.waited_shares(), story.all_ranks, p - story.num_workers)}",
+        f"{counted(p, 'rank')}, {config.method}{_who(results)}",
+        f"{_steps(results.done)} of each worker, {at_most(config)}{config.global_batch_size} windows a step of all"
+        f"{since(_begun(results))} in {duration(seconds)}: "
+        f"{results.targets / seconds if seconds else 0:,.0f} tokens/s, {flops_per_s / 1e9:.1f} GFLOP/s a worker",
+        f"waited for others: {_shares(results.waited_shares(), results.all_ranks, p - results.num_workers)}",
     ]
-    if config.validation_windows and story.judged:
-        summary.append(judged(story.judged, min(story.done), story.validation_loss, text))
-    if story.lost:
-        lost = ", ".join(map(str, story.lost))
+    if config.validation_windows and results.judged:
+        summary.append(judged(results.judged, min(results.done), results.validation_loss, text))
+    if results.lost:
+        lost = ", ".join(map(str, results.lost))
         summary.append(f"ranks that died, and without which the others went on: {lost}")
-    if story.staleness:
-        summary.append(f"staleness of an update: mean {fmean(story.staleness):.2f}, at most {max(story.staleness)}")
+    if results.staleness:
+        summary.append(f"staleness of an update: mean {fmean(results.staleness):.2f}, at most {max(results.staleness)}")
     if config.method == "backup":
-        late = sum(doing.num_late for doing in story.parts)
-        given_up = sum(doing.num_given_up for doing in story.parts)
+        late = sum(worker.num_late for worker in results.parts)
+        given_up = sum(worker.num_given_up for worker in results.parts)
         summary.append(f"{given_up} gradients given up because their step was over, {late} dropped for coming late")
-    given_up = any(doing.num_given_up for doing in story.parts)
-    return Report(summary, _rows(story, num_parameters), (*_LEGEND, _GIVEN_UP) if given_up else _LEGEND)
+    given_up = any(worker.num_given_up for worker in results.parts)
+    return Report(summary, _rows(results, num_parameters), (*_LEGEND, _GIVEN_UP) if given_up else _LEGEND)
 
 
-def _begun(story: Story) -> int:
+def _begun(results: Results) -> int:
     """The step after which the run resumed, or 0."""
-    return min((doing.clocks[0] for doing in story.workers if doing.clocks), default=0)
+    return min((worker.clocks[0] for worker in results.workers if worker.clocks), default=0)
 
 
 def _steps(done: Sequence[int]) -> str:
@@ -78,90 +78,90 @@ def _shares(waited: Sequence[float], ranks: Sequence[int], num_servers: int) -> 
     )
 
 
-def _who(story: Story) -> str:
+def _who(results: Results) -> str:
     """Who does what, and with whom."""
-    config, workers = story.config, story.num_workers
+    config, workers = results.config, results.num_workers
     if config.method in SERVED:
-        bound = {"ssp": f" at most {config.staleness} steps apart", "backup": f", {story.backups} of them backups"}
+        bound = {"ssp": f" at most {config.staleness} steps apart", "backup": f", {results.backups} of them backups"}
         return f": {counted(config.servers, 'server')}, {counted(workers, 'worker')}{bound.get(config.method, '')}"
     if config.method in AVERAGING:
         return f": an average every {config.local_steps} steps"
     return f" on a graph: {config.graph}" if config.method in GOSSIP else ""
 
 
-def _rows(story: Story, num_parameters: int) -> list[Row]:
+def _rows(results: Results, num_parameters: int) -> list[Row]:
     """A step of a worker: bytes, messages, time."""
-    config, p = story.config, len(story.parts)
-    found = [cost for doing in story.workers for cost in doing.costs]
+    config, p = results.config, len(results.parts)
+    found = [cost for worker in results.workers for cost in worker.costs]
     if p == 1 or not found:
         return []
     sent, messages = fmean(cost.sent_bytes for cost in found), fmean(cost.messages for cost in found)
     num_bytes = num_parameters * precision(config.precision).dtype.itemsize
-    predicted, said = _sent_bytes(story, num_bytes)
+    predicted, said = _sent_bytes(results, num_bytes)
     return [
         Row("bytes sent a step, a worker", count(sent), count(predicted), count(said)),
         Row("messages a step, a worker", f"{messages:,.1f}" if messages >= 1 else f"{messages:.2g}", "", ""),
-        *_moved(story, num_bytes),
-        Row("time of a step", milliseconds(story.step_s), "", milliseconds(_compute_s(story))),
+        *_moved(results, num_bytes),
+        Row("time of a step", milliseconds(results.step_s), "", milliseconds(_compute_s(results))),
     ]
 
 
-def _sent_bytes(story: Story, n: int) -> tuple[float | None, float | None]:
+def _sent_bytes(results: Results, n: int) -> tuple[float | None, float | None]:
     """What a worker sends in a step, exactly and by the paper, with n bytes of weights; a mean over ranks and steps.
 
     Of a program's own method neither is known.
     """
-    config, p = story.config, len(story.parts)
+    config, p = results.config, len(results.parts)
     if config.method in SERVED:
-        found = sum(len(doing.clocks) for doing in story.workers)
-        given_up = sum(doing.num_given_up for doing in story.workers)  # which sent no gradient
+        found = sum(len(worker.clocks) for worker in results.workers)
+        given_up = sum(worker.num_given_up for worker in results.workers)  # which sent no gradient
         # In each stretch a worker also asks for the weights before its first step, and says when it is done.
-        talks = 1 + 2 * story.joined / max(1, found + given_up)
+        talks = 1 + 2 * results.joined / max(1, found + given_up)
         return config.servers * HEADER_BYTES * talks + n * found / max(1, found + given_up), n
     if config.method == "d-psgd":
         each = 2 * len(graph(config, p).edges) * n / p
         return each, each
     if config.method == "ad-psgd":
-        made = [len(doing.clocks) for doing in story.workers]
+        made = [len(worker.clocks) for worker in results.workers]
         asked = sum(steps for steps, side in zip(made, graph(config, p).sides(), strict=True) if side == 0)
         each = 2 * asked * n / max(1, sum(made))  # a passive rank answers as often as it is asked
         return each, each
     if config.method not in AVERAGING:
         return None, None
-    if not story.averages:
+    if not results.averages:
         return None, 0.0
-    exact, share = [_average(cost, story, n, rank=r).sent_bytes for r in range(p)], _averages(story)
-    return fmean(exact) * share, _average(formula, story, n).bytes * share
+    exact, share = [_average(cost, results, n, rank=r).sent_bytes for r in range(p)], _averages(results)
+    return fmean(exact) * share, _average(formula, results, n).bytes * share
 
 
-def _average(said: Callable[..., T], story: Story, n: int, **more: Any) -> T:
+def _average(said: Callable[..., T], results: Results, n: int, **more: Any) -> T:
     """The cost or the formula of one of the averages of n bytes of weights."""
-    case = {"ranks": len(story.parts), "num_bytes": n, "ranks_per_node": story.ranks_per_node}
-    case |= {"itemsize": precision(story.config.precision).dtype.itemsize}
-    return said("all_reduce", story.averages[0].name.split()[1], **case, **more)
+    case = {"ranks": len(results.parts), "num_bytes": n, "ranks_per_node": results.ranks_per_node}
+    case |= {"itemsize": precision(results.config.precision).dtype.itemsize}
+    return said("all_reduce", results.averages[0].name.split()[1], **case, **more)
 
 
-def _averages(story: Story) -> float:
+def _averages(results: Results) -> float:
     """How many averages a step has, as far as both are on the record."""
-    return len(story.averages) / max(1, len(story.workers[0].costs))
+    return len(results.averages) / max(1, len(results.workers[0].costs))
 
 
-def _moved(story: Story, n: int) -> list[Row]:
+def _moved(results: Results, n: int) -> list[Row]:
     """What rank 0 read and wrote in shared memory to average n bytes of weights without messages."""
-    moves, averages = [s for s in story.record if s.rank == 0 and s.name == "move"], story.averages
+    moves, averages = [s for s in results.record if s.rank == 0 and s.name == "move"], results.averages
     spans = [s for s in moves if any(a.start_s <= s.start_s and s.end_s <= a.end_s for a in averages)]
     if not spans:
         return []
-    one, share = _average(cost, story, n, staged="posted" in spans[0].detail), _averages(story)
-    found = Moved(
+    one, share = _average(cost, results, n, staged="posted" in spans[0].detail), _averages(results)
+    found = SharedMemoryBytes(
         measured=sum(s.bytes for s in spans) / len(averages) * share,
         predicted=(one.read_bytes + one.written_bytes) * share,
-        by_messages=2 * n * (len(story.parts) - 1) / len(story.parts) * share,
+        by_messages=2 * n * (len(results.parts) - 1) / len(results.parts) * share,
     )
-    return [Row(MOVED, *found.figures())]
+    return [Row(*found.row())]
 
 
-def _compute_s(story: Story) -> float | None:
+def _compute_s(results: Results) -> float | None:
     """How long a step takes by the config's compute times; None if it sets none, or waits in a way of its own.
 
     Together, the first n of n + b exponential times take H_{n+b} - H_b means; of constant ones the n-th fastest counts.
@@ -169,10 +169,10 @@ def _compute_s(story: Story) -> float | None:
 
     Source: Chen et al. 2016, arXiv 1604.00981, of the first n; see `Synchronous`. Dutta et al. 2018, arXiv 1803.01113.
     """
-    config, n, b = story.config, story.num_workers, story.backups
+    config, n, b = results.config, results.num_workers, results.backups
     if config.method not in ("async", "bsp", "backup") or not config.compute_seconds:
         return None
-    factors = sorted(slowed(config).get(rank, 1.0) for rank in story.all_ranks[-n:])
+    factors = sorted(slowed(config).get(rank, 1.0) for rank in results.all_ranks[-n:])
     if config.method == "async":
         return config.compute_seconds * fmean(factors)
     if config.compute_time == "exponential" and not slowed(config):

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from simdist.asynchronous.worker import Asked
 from simdist.comm import Communicator
 from simdist.parallel.holding import Shard
-from simdist.training.asynchronous.cut import Cut, Kind
-from simdist.training.asynchronous.pace import StepCost
+from simdist.training.asynchronous.checkpoint import AsynchronousState, Origin
+from simdist.training.asynchronous.measured_gradient import StepCost
 
-__all__ = ["Doing", "Role"]
+__all__ = ["RankReport", "Role"]
 
 
-class Doing(NamedTuple):
+class RankReport(NamedTuple):
     """What one rank did in a stretch, or in several, and what that cost.
 
     Attributes:
@@ -51,10 +51,10 @@ class Doing(NamedTuple):
             return None
         return self.waited_s / self.elapsed_s if self.elapsed_s else 0.0
 
-    def then(self, later: "Doing") -> "Doing":
+    def then(self, later: "RankReport") -> "RankReport":
         """This, and what came after it."""
         waited_s = None if later.waited_s is None else (self.waited_s or 0.0) + later.waited_s
-        return Doing(
+        return RankReport(
             self.clocks + later.clocks,
             self.times_s + later.times_s,
             self.losses + later.losses,
@@ -87,7 +87,7 @@ class Role(ABC):
         return min(self.done)
 
     @abstractmethod
-    def go(self, until: int, asked: Asked) -> Doing:
+    def go(self, until: int, asked: Asked) -> RankReport:
         """Train until this many steps are done, or any rank is asked to stop; all ranks must call."""
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Role(ABC):
         """How many steps each worker's optimizer has made, or the servers'; all ranks must call."""
 
     @abstractmethod
-    def wanted(self, kind: Kind) -> dict[str, Shard]:
+    def wanted(self, origin: Origin) -> dict[str, Shard]:
         """The vectors to fill from a checkpoint of this kind.
 
         Raises:
@@ -111,7 +111,7 @@ class Role(ABC):
         """
 
     @abstractmethod
-    def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
+    def restore(self, wanted: dict[str, Shard], cut: AsynchronousState) -> None:
         """Resume from these vectors, now filled.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Run: an asynchronous training run, from the initial weights to its story."""
+"""Run: an asynchronous training run, from the initial weights to its results."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -12,16 +12,16 @@ from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.data import Batches
 from simdist.errors import ArgumentError
-from simdist.training.asynchronous.apart import Apart
-from simdist.training.asynchronous.cut import Cut, load_cut, read_kind, save_cut
+from simdist.training.asynchronous.checkpoint import AsynchronousState, load_checkpoint, read_origin, save_checkpoint
 from simdist.training.asynchronous.log import Log, Stretch
+from simdist.training.asynchronous.measured_gradient import MeasuredGradient, StepCost
 from simdist.training.asynchronous.methods import SERVED, SURVIVING
-from simdist.training.asynchronous.pace import Pace, StepCost
+from simdist.training.asynchronous.peer import Peer
 from simdist.training.asynchronous.ranks import check_ranks, first_worker
-from simdist.training.asynchronous.role import Doing, Role
+from simdist.training.asynchronous.results import Results
+from simdist.training.asynchronous.role import RankReport, Role
 from simdist.training.asynchronous.served import Served
-from simdist.training.asynchronous.story import Story
-from simdist.training.asynchronous.verdicts import Verdicts
+from simdist.training.asynchronous.validation import Validation
 from simdist.training.config import Config
 from simdist.training.interrupts import Interrupts, ending
 from simdist.training.models import build
@@ -41,7 +41,7 @@ class AsynchronousRun:
         run = AsynchronousRun(comm, config)
         for lines in run.run():           # all ranks must iterate over it; rank 0 gets the lines
             ...
-        story = run.story()
+        results = run.results()
         texts = run.samples()
 
     It runs in stretches: one, or one for each checkpoint. Work that makes ranks communicate, and so changes who waits
@@ -91,15 +91,17 @@ class AsynchronousRun:
         size, stride = config.global_batch_size, self.model.targets_per_window
         self._batches = Batches(self.text.train, size, config.seed, config.order, stride)
         self._survives = config.method in SURVIVING and comm.survive()
-        self._pace = self._new_pace(tell)
-        role = Served if config.method in SERVED else Apart
-        self._role: Role = role(comm, config, self.model.parameters, self._weights, self._pace)
-        self._verdicts = Verdicts(comm, config, self.model, self._weights, self.text, self.marks, self._pace.snapshots)
+        self._gradient = self._measured_gradient(tell)
+        role = Served if config.method in SERVED else Peer
+        self._role: Role = role(comm, config, self.model.parameters, self._weights, self._gradient)
+        self._validation = Validation(
+            comm, config, self.model, self._weights, self.text, self.marks, self._gradient.snapshots
+        )
         self._all_workers = self.num_workers
         self._log = Log(config, self._windows, self.num_workers, self.marks)
         self._stretches: list[Stretch] = []
         self._seconds = 0.0  # of all stretches, including those before a resumption
-        self._parts: list[Doing] = []
+        self._parts: list[RankReport] = []
 
     @property
     def num_workers(self) -> int:
@@ -143,16 +145,16 @@ class AsynchronousRun:
         finally:
             self.comm.recorder.on = on_record  # which a long run turns off
 
-    def story(self) -> Story | None:
+    def results(self) -> Results | None:
         """The results of the run, on rank 0; None elsewhere. All ranks must call."""
         trace = gather_trace(self.comm, first=self._first_span)
         if trace is None:
             return None
-        return Story(
+        return Results(
             self.config,
             self._role.done,
-            self._verdicts.last[1],
-            self._verdicts.last[0],
+            self._validation.last[1],
+            self._validation.last[0],
             self._parts,
             trace,
             self._stretches,
@@ -164,7 +166,7 @@ class AsynchronousRun:
 
     def samples(self) -> list[tuple[bytes, bytes]]:
         """A few windows of the validation text, and what the model writes after each; all ranks must call."""
-        return self._verdicts.judge.samples(self)
+        return self._validation.evaluator.samples(self)
 
     def logits(self, tokens: Array) -> Array:
         """What may come next after each row of tokens: see `Model.logits`."""
@@ -182,15 +184,15 @@ class AsynchronousRun:
             CheckpointError: on all ranks: there is none, it is damaged, or it is of another model or optimizer.
             ArgumentError: on all ranks: it is of the last step, or needs other ranks than these.
         """
-        kind = read_kind(root, self.comm, step)
-        if kind.step >= self.config.steps:
-            raise ArgumentError(f"steps is {self.config.steps}, and {kind.step} are done; give more to go on")
-        wanted = self._role.wanted(kind)
-        cut = load_cut(root, self.comm, self.model.parameters, wanted, kind, self.num_workers)
+        origin = read_origin(root, self.comm, step)
+        if origin.step >= self.config.steps:
+            raise ArgumentError(f"steps is {self.config.steps}, and {origin.step} are done; give more to go on")
+        wanted = self._role.wanted(origin)
+        cut = load_checkpoint(root, self.comm, self.model.parameters, wanted, origin, self.num_workers)
         self._role.restore(wanted, cut)
         self._seconds = cut.state.seconds
-        self._verdicts.go_on(self.done, cut.judged)
-        self._pace.skip(self._verdicts.coming)
+        self._validation.go_on(self.done, cut.judged)
+        self._gradient.skip(self._validation.pending)
         self._log = Log(self.config, self._windows, self.num_workers, self.marks, cut.tallies, cut.logged_s)
         return changes(self.config, self.text.digest, cut.state)
 
@@ -202,39 +204,41 @@ class AsynchronousRun:
         loss, targets, auxiliary_loss = (  # for a run with a common step
             sum(numbers[i] for _, numbers in tallies) for i in (0, 1, -1)
         )
-        cut = Cut(
+        cut = AsynchronousState(
             State(saved_config(self.config), self.text.digest, loss, targets, self._seconds, auxiliary_loss),
             self._role.done,
             self._role.numbers(),
-            self._verdicts.unlined,
+            self._validation.unlogged,
             tallies,
             logged_s,
         )
         keep = self.config.keep_checkpoints or None
-        save_cut(self.checkpoints, self.comm, self.model.parameters, self._role.vectors(), cut, keep)
+        save_checkpoint(self.checkpoints, self.comm, self.model.parameters, self._role.vectors(), cut, keep)
 
     # -- a stretch ------------------------------------------------------------------------------------
 
     def _go(self, until: int, asked: Interrupts | None) -> list[Line]:
         """Train one stretch; returns, on rank 0, the lines of the marks that all workers have reached."""
-        comm, pace, first = self.comm, self._pace, first_worker(self.config)
+        comm, gradient, first = self.comm, self._gradient, first_worker(self.config)
         comm.barrier()
         start_s = comm.clock()
-        pace.begin()
-        doing = self._role.go(until, (lambda: asked.rung) if asked else (lambda: False))
+        gradient.begin()
+        report = self._role.go(until, (lambda: asked.rung) if asked else (lambda: False))
         if self._role.comm is not comm:
             comm = self._go_without(self._role.comm)
         # A rank behind the front keeps a copy for the marks that others have passed: a checkpoint has no copies.
-        pace.end(self._weights, max(self._role.front, self._role.done[max(0, comm.rank - first)]))
+        gradient.end(self._weights, max(self._role.front, self._role.done[max(0, comm.rank - first)]))
         seconds = broadcast_json(comm, comm.clock() - start_s)
-        self._verdicts.judge_copies()
-        pace.skip(self._verdicts.coming)
-        costs, flops, norm, auxiliary_losses = pace.take_costs()
-        told = gather_json(comm, doing._replace(costs=costs, flops=flops, norm=norm, auxiliary_losses=auxiliary_losses))
+        self._validation.evaluate()
+        gradient.skip(self._validation.pending)
+        costs, flops, norm, auxiliary_losses = gradient.take_costs()
+        told = gather_json(
+            comm, report._replace(costs=costs, flops=flops, norm=norm, auxiliary_losses=auxiliary_losses)
+        )
         if told is not None:
             self._remember(Stretch(start_s, self._seconds), told)
         self._seconds += seconds
-        due = self._verdicts.due(self.done)
+        due = self._validation.due(self.done)
         return [self._log.line(mark, loss) for mark, loss in due] if comm.rank == 0 else []
 
     def _go_without(self, left: Communicator) -> Communicator:
@@ -242,14 +246,14 @@ class AsynchronousRun:
         kept = [i for i, rank in enumerate(self.comm.ranks) if rank in left.ranks]
         self.lost += sorted(set(self.comm.ranks) - set(left.ranks))
         self._parts = [self._parts[i] for i in kept] if self._parts else []
-        self._verdicts.regroup(left)
+        self._validation.regroup(left)
         self.comm = left
         return left
 
     def _remember(self, stretch: Stretch, told: list[Any]) -> None:
         """Keep what all ranks tell of a stretch."""
-        parts = [Doing(*each) for each in told]
-        parts = [doing._replace(costs=[StepCost(*cost) for cost in doing.costs]) for doing in parts]
+        parts = [RankReport(*each) for each in told]
+        parts = [report._replace(costs=[StepCost(*cost) for cost in report.costs]) for report in parts]
         self._stretches.append(stretch)
         first = first_worker(self.config)
         numbers = [rank - first for rank in self.comm.ranks[first:]]
@@ -260,9 +264,11 @@ class AsynchronousRun:
         """How many windows a worker trains on in a step."""
         return partition(self._batches.size(step), self._all_workers).size(worker)
 
-    def _new_pace(self, tell: Tell | None) -> Pace:
+    def _measured_gradient(self, tell: Tell | None) -> MeasuredGradient:
         comm, config, first = self.comm, self.config, first_worker(self.config)
         gradient = ModelGradient(self.model, self._batches, comm.rank - first, self.num_workers)
         # The copies of one worker are enough if it cannot die.
         keeps = comm.rank == first or config.method not in SERVED or (self._survives and comm.rank > first)
-        return Pace(comm, gradient, self.marks if keeps else [], config.clip_norm, tell if comm.rank == first else None)
+        return MeasuredGradient(
+            comm, gradient, self.marks if keeps else [], config.clip_norm, tell if comm.rank == first else None
+        )

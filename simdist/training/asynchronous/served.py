@@ -13,10 +13,10 @@ from simdist.nn import Parameters
 from simdist.optim import Optimizer
 from simdist.optim.norm import alone
 from simdist.parallel.holding import Holding, Shard
-from simdist.training.asynchronous.cut import Cut, Kind, own_prefix
+from simdist.training.asynchronous.checkpoint import AsynchronousState, Origin, rank_prefix
+from simdist.training.asynchronous.measured_gradient import MeasuredGradient
 from simdist.training.asynchronous.methods import compute_time, consistency
-from simdist.training.asynchronous.pace import Pace
-from simdist.training.asynchronous.role import Doing, Role
+from simdist.training.asynchronous.role import RankReport, Role
 from simdist.training.config import Config
 from simdist.training.methods import recipe
 
@@ -33,14 +33,16 @@ class Served(Role):
         config: the same on all.
         parameters: of the model.
         weights: shape (n,), the initial ones; a worker's become those that it read last.
-        pace: finds a worker's gradients.
+        gradient: finds a worker's gradients.
     """
 
-    def __init__(self, comm: Communicator, config: Config, parameters: Parameters, weights: Array, pace: Pace) -> None:
+    def __init__(
+        self, comm: Communicator, config: Config, parameters: Parameters, weights: Array, gradient: MeasuredGradient
+    ) -> None:
         self.comm = comm
         self._config = config
         self._weights = weights
-        self._pace = pace
+        self._gradient = gradient
         self._rates = config.rates()
         self._how = ParameterServer(
             config.servers,
@@ -56,13 +58,13 @@ class Served(Role):
         self._state: ServerState | None = None
         self.done = [0] * self._layout.num_workers
 
-    def go(self, until: int, asked: Asked) -> Doing:
+    def go(self, until: int, asked: Asked) -> RankReport:
         """See Role. Under a bound all workers make `until` steps; without one, at least the slowest does."""
         config, bounded = self._config, self._config.method != "async"
         report = train(
             self.comm,
             self._weights,
-            self._pace,
+            self._gradient,
             until if bounded else config.steps,
             self._rate,
             self._how,
@@ -70,7 +72,7 @@ class Served(Role):
             until=None if bounded else until,
             asked=asked,
         )
-        self._pace.close()  # others may still be training
+        self._gradient.close()  # others may still be training
         ended_s = self.comm.clock()
         left = self.comm.survivors()
         self._hear(report.state if isinstance(report, ServerReport) else None, left)
@@ -81,9 +83,9 @@ class Served(Role):
         waited_s, elapsed_s = report.waited_s + paused_s, report.elapsed_s + paused_s
         if isinstance(report, ServerReport):
             counts = report.counts
-            return Doing([], [], [], waited_s, elapsed_s, counts.staleness, counts.num_late)
+            return RankReport([], [], [], waited_s, elapsed_s, counts.staleness, counts.num_late)
         own = report.clocks, report.times_s, report.losses
-        return Doing(*own, waited_s, elapsed_s, num_given_up=report.num_given_up)
+        return RankReport(*own, waited_s, elapsed_s, num_given_up=report.num_given_up)
 
     def _hear(self, state: ServerState | None, left: Communicator) -> None:
         """Learn from the first server how far all have come."""
@@ -117,7 +119,7 @@ class Served(Role):
         return numbers | {f"worker {worker}": done for worker, done in enumerate(self.done)}
 
     def _rate(self, step: int) -> float:
-        self._pace.trim()
+        self._gradient.trim()
         return self._rates(step)
 
     def settle(self) -> None:
@@ -140,12 +142,12 @@ class Served(Role):
         """See Role."""
         return [self._optimizer_steps]
 
-    def wanted(self, kind: Kind) -> dict[str, Shard]:
+    def wanted(self, origin: Origin) -> dict[str, Shard]:
         """See Role."""
-        own_prefix(kind, self.comm, apart=False, keeps=len(self._first_state().vectors) > 1)
+        rank_prefix(origin, self.comm, apart=False, keeps=len(self._first_state().vectors) > 1)
         return self.vectors()
 
-    def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
+    def restore(self, wanted: dict[str, Shard], cut: AsynchronousState) -> None:
         """See Role. Where all workers close a step together, those that were ahead start with the others."""
         self.done, self._optimizer_steps = cut.done, cut.optimizer_steps[0]
         if self._how.consistency.whole_steps:

@@ -24,10 +24,10 @@ run = AsynchronousRun(sd.world(), Config(**settings), root, tell=None if "--resu
 if "--resume" in sys.argv:
     run.resume(root)
 lines = [list(line[:3]) for lines in run.run() for line in lines]
-story = run.story()
-if story:
-    report(story, run.text)
-    print("told " + json.dumps([lines, run.lost, run.comm.size, story.done]))
+results = run.results()
+if results:
+    report(results, run.text)
+    print("told " + json.dumps([lines, run.lost, run.comm.size, results.done]))
 """
 
 SETTINGS = {"precision": "float64", "global_batch_size": 12, "steps": 40, "interval": 5, "validation_windows": 20}

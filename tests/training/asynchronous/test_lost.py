@@ -49,9 +49,9 @@ def program(comm, settings, root, last_steps, deaths, resumes=False):
         deaths[comm.rank] = comm.clock()
         run.comm.split(None)
         return None
-    story = run.story()
-    text = "" if story is None else str(report(story, run.text))
-    return lines, run.lost, run.comm.size, story, text
+    results = run.results()
+    text = "" if results is None else str(report(results, run.text))
+    return lines, run.lost, run.comm.size, results, text
 
 
 @pytest.mark.slow(but=2)
@@ -65,24 +65,24 @@ def test_the_others_end_the_run(tmp_path, text, method, last_steps):
     settings = SETTINGS | {"data": text, "method": method, "servers": servers}
     settings |= {"backups": dead} if method == "backup" else {}
     slow = settings | {"slow": f"{ranks - 1}:3.0"}
-    lines, lost, size, story, told = sd.run(program, ranks, args=(slow, root, last_steps, {})).results[0]
-    assert (lost, size, story.done) == ([*last_steps], left, [40] * (3 - dead))
+    lines, lost, size, results, told = sd.run(program, ranks, args=(slow, root, last_steps, {})).results[0]
+    assert (lost, size, results.done) == ([*last_steps], left, [40] * (3 - dead))
     assert [line.step for line in lines] == [1, *range(5, 41, 5)]
     assert lines[-1].validation_loss < lines[0].validation_loss - 0.3
     windows = sum([5, 5, 4][dead:])
     assert lines[-1].tokens_per_s * (lines[-1].seconds - lines[-2].seconds) == pytest.approx(5 * windows)
-    assert story.all_ranks == (*range(servers), *range(servers + dead, ranks))
-    for doing in story.workers:
-        assert [step for step in doing.clocks if step >= 30] == [*range(30, 40)]  # no step goes on without one of them
-    assert np.diff(story.workers[-1].times_s[-10:]).min() > 0.0059
+    assert results.all_ranks == (*range(servers), *range(servers + dead, ranks))
+    for worker in results.workers:
+        assert [step for step in worker.clocks if step >= 30] == [*range(30, 40)]  # no step goes on without one of them
+    assert np.diff(results.workers[-1].times_s[-10:]).min() > 0.0059
     if method != "backup":
-        assert story.targets == 40 * windows
+        assert results.targets == 40 * windows
     assert f"without which the others went on: {', '.join(map(str, last_steps))}\n" in told
     assert steps(root)[-1] == 40 and read_manifest(root, 40).num_ranks == left
 
     again = settings | {"steps": 50} | ({"backups": None, "method": "ssp"} if method == "backup" else {})
-    later, lost, size, story, _ = sd.run(program, left, args=(again, root, {}, {}, True)).results[0]
-    assert (lost, size, story.done) == ([], left, [50] * (3 - dead))
+    later, lost, size, results, _ = sd.run(program, left, args=(again, root, {}, {}, True)).results[0]
+    assert (lost, size, results.done) == ([], left, [50] * (3 - dead))
     assert [line.step for line in later] == [45, 50]
 
 

@@ -24,7 +24,7 @@ def registered(monkeypatch):
     monkeypatch.setattr(methods, "_METHODS", deepcopy(methods._METHODS))
     own = deepcopy(asynchronous.OWN)
     monkeypatch.setattr(asynchronous, "OWN", own)
-    monkeypatch.setattr("simdist.training.asynchronous.apart.OWN", own)
+    monkeypatch.setattr("simdist.training.asynchronous.peer.OWN", own)
 
 
 def one_peer(worker, config, asked):

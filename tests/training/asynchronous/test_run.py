@@ -8,7 +8,7 @@ from simdist.asynchronous import Exponential
 from simdist.cluster import preset
 from simdist.errors import ArgumentError, CollectiveMismatch
 from simdist.training import Config, Trainer
-from simdist.training.asynchronous import pace
+from simdist.training.asynchronous import measured_gradient
 from simdist.training.asynchronous.methods import ASYNCHRONOUS, AVERAGING, GOSSIP, SERVED
 from simdist.training.asynchronous.report import report
 from simdist.training.asynchronous.run import AsynchronousRun
@@ -23,19 +23,19 @@ def ran(comm, settings):
     """What rank 0 knows in the end, as far as it can travel."""
     run = AsynchronousRun(comm, Config(**settings))
     lines = [list(line) for lines in run.run() for line in lines]
-    story, texts = run.story(), run.samples()
-    if story is None:
+    results, texts = run.results(), run.samples()
+    if results is None:
         return None
     return {
         "lines": lines,
-        "waited": story.waited_shares(),
-        "staleness": story.staleness,
-        "report": str(report(story, run.text)),
-        "rows": [tuple(row) for row in report(story, run.text).rows],
-        "spans": len(story.trace),
-        "consensus": story.has_consensus,
+        "waited": results.waited_shares(),
+        "staleness": results.staleness,
+        "report": str(report(results, run.text)),
+        "rows": [tuple(row) for row in report(results, run.text).rows],
+        "spans": len(results.trace),
+        "consensus": results.has_consensus,
         "texts": [len(text) for _, text in texts],
-        "moments": len(story.moments),
+        "moments": len(results.timed_losses),
     }
 
 
@@ -152,14 +152,14 @@ def test_a_gradient_that_is_given_up_is_not_sent(text):
 
 def test_what_is_off_the_record_is_not_predicted_from(text, monkeypatch):
     settings = MLP | {"data": text, "method": "local-sgd", "local_steps": 4, "algorithm": "ring", "steps": 24}
-    monkeypatch.setattr(pace, "_MOST_ROWS", 60)
+    monkeypatch.setattr(measured_gradient, "_MOST_ROWS", 60)
     found = sd.run(ran, 4, args=(settings,)).results[0]
     measured, predicted, formula = found["rows"][0][1:]
     assert measured == predicted == formula
 
 
 def test_a_run_that_is_given_up_leaves_the_record_on(text, monkeypatch):
-    monkeypatch.setattr(pace, "_MOST_ROWS", 60)
+    monkeypatch.setattr(measured_gradient, "_MOST_ROWS", 60)
     settings = MLP | {"data": text, "method": "local-sgd", "local_steps": 4, "algorithm": "ring", "steps": 24}
 
     def program(comm):
@@ -308,8 +308,8 @@ def test_workers_of_servers_send_what_is_predicted(text, method, servers, checkp
         run.checkpoints = tmp_path
         for _ in run.run():
             pass
-        story = run.story()
-        return story and [tuple(row) for row in report(story, run.text).rows]
+        results = run.results()
+        return results and [tuple(row) for row in report(results, run.text).rows]
 
     (_, sent, predicted, _) = sd.run(program, 4).results[0][0]
     assert sent == predicted

@@ -1,11 +1,11 @@
-"""The gauge, on programs whose times and bytes are known because time is virtual."""
+"""The profiler, on programs whose times and bytes are known because time is virtual."""
 
 import numpy as np
 import pytest
 
 import simdist as sd
 from simdist.training import Config, Trainer
-from simdist.training.gauge import STEP, Gauge, Tally
+from simdist.training.profiler import STEP, Profiler, Tally
 
 
 def program(comm, keep_steps, steps=6):
@@ -18,15 +18,15 @@ def program(comm, keep_steps, steps=6):
         side.comm.sendrecv(x, peer, y, peer)
 
     comm.sendrecv(x, peer, y, peer)
-    gauge, laps = Gauge(comm, keep_steps), []
+    profiler, laps = Profiler(comm, keep_steps), []
     for step in range(steps):
-        with gauge.step(step, targets=10):
+        with profiler.step(step, targets=10):
             comm.compute(seconds=1)
             side.start(talk).wait()
         comm.sendrecv(x, peer, y, peer)  # between steps: no part of them
         if step % 2:
-            laps.append(gauge.lap())
-    return laps, gauge.total, gauge.total.communication_share
+            laps.append(profiler.lap())
+    return laps, profiler.total, profiler.total.communication_share
 
 
 def test_laps_and_totals():
@@ -43,7 +43,7 @@ def test_who_compresses_alone_communicates_with_nobody(compression, tmp_path):
     def compressed(comm):
         trainer = Trainer(comm, config)
         list(trainer.run())
-        return trainer.gauge.total, trainer.trace().statistics()[0]
+        return trainer.profiler.total, trainer.trace().statistics()[0]
 
     (tmp_path / "text").write_bytes(bytes(range(256)) * 4)
     config = Config(data=str(tmp_path / "text"), steps=2, compress=compression, validation_windows=4)
@@ -88,8 +88,8 @@ def test_a_clock_that_stands_still_divides_nothing():
 
 def pipelined(comm):
     """On rank 1: a message on its way for a second, and for two more beside an action of a pipeline."""
-    gauge, x = Gauge(comm, 1), np.zeros(1)
-    with gauge.step(0):
+    profiler, x = Profiler(comm, 1), np.zeros(1)
+    with profiler.step(0):
         if comm.rank:
             request = comm.irecv(x, 0)
             comm.barrier()
@@ -101,16 +101,16 @@ def pipelined(comm):
             comm.barrier()
             comm.compute(seconds=2)
             comm.send(x, 1)
-    return gauge.total.seconds, gauge.total.communication_s
+    return profiler.total.seconds, profiler.total.communication_s
 
 
 def test_what_is_moved_in_memory_that_ranks_share_is_communication():
     def program(comm):
-        gauge = Gauge(comm, keep_steps=1)
-        with gauge.step(0):
+        profiler = Profiler(comm, keep_steps=1)
+        with profiler.step(0):
             comm.compute(seconds=1.0, name="forward")
             comm.compute(seconds=2.0, name="move")
-        return gauge.total.communication_s
+        return profiler.total.communication_s
 
     assert sd.run(program, 1).results == [pytest.approx(2)]
 

@@ -1,4 +1,4 @@
-"""Story: the results of an asynchronous run, which rank 0 puts together at its end."""
+"""Results of an asynchronous run, which rank 0 puts together at its end."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -13,17 +13,17 @@ from simdist.trace import Span, Trace
 from simdist.trace.kind import kind
 from simdist.trace.match import match
 from simdist.training.asynchronous.log import Stretch
-from simdist.training.asynchronous.role import Doing
+from simdist.training.asynchronous.role import RankReport
 from simdist.training.config import Config
 from simdist.training.models import build
 
-__all__ = ["Moment", "Story", "window"]
+__all__ = ["Results", "TimedLoss", "window"]
 
 _SHOWN_STEPS = 8
 _AVERAGES = ("average weights", "outer step")
 
 
-class Moment(NamedTuple):
+class TimedLoss(NamedTuple):
     """The loss of one worker at one step, after this many seconds of the run."""
 
     step: int
@@ -32,7 +32,7 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Story:
+class Results:
     """The results of a run, since it began or was resumed.
 
     Args:
@@ -54,7 +54,7 @@ class Story:
     done: list[int]
     validation_loss: float
     judged: int
-    parts: list[Doing]
+    parts: list[RankReport]
     record: Trace
     stretches: list[Stretch]
     windows: Callable[[int, int], int]
@@ -83,25 +83,25 @@ class Story:
         return self.stretches[0].start_s
 
     @property
-    def workers(self) -> list[Doing]:
+    def workers(self) -> list[RankReport]:
         """The parts of the workers."""
         return self.parts[-self.num_workers :]
 
     @cached_property
-    def moments(self) -> list[Moment]:
+    def timed_losses(self) -> list[TimedLoss]:
         """All losses of all workers."""
         return [
-            Moment(step, self._seconds(time_s), loss)
-            for doing in self.workers
-            for step, time_s, loss in zip(doing.clocks, doing.times_s, doing.losses, strict=True)
+            TimedLoss(step, self._seconds(time_s), loss)
+            for report in self.workers
+            for step, time_s, loss in zip(report.clocks, report.times_s, report.losses, strict=True)
         ]
 
     @property
     def seconds(self) -> float:
         """From the start to the end of the last step, or to its gradient if its end is not known, without pauses."""
         before_s = self.stretches[0].before_s
-        ends_s = [self._seconds(cost.end_s) for doing in self.workers for cost in doing.costs]
-        return max((*(m.time_s for m in self.moments), *ends_s), default=before_s) - before_s
+        ends_s = [self._seconds(cost.end_s) for report in self.workers for cost in report.costs]
+        return max((*(m.time_s for m in self.timed_losses), *ends_s), default=before_s) - before_s
 
     def _seconds(self, time_s: float) -> float:
         """How long the run had taken at a time on the clock."""
@@ -114,7 +114,7 @@ class Story:
     @property
     def joined(self) -> int:
         """In how many stretches each worker has made a step, if only one that it gave up; summed over workers."""
-        times_s = ((*doing.times_s, *(cost.end_s for cost in doing.costs)) for doing in self.workers)
+        times_s = ((*report.times_s, *(cost.end_s for cost in report.costs)) for report in self.workers)
         return sum(len(set(map(self._stretch, times))) for times in times_s)
 
     @property
@@ -123,15 +123,15 @@ class Story:
         first = len(self.parts) - self.num_workers
         windows = sum(
             self.windows(step, rank - first)
-            for rank, doing in zip(self.all_ranks[first:], self.workers, strict=True)
-            for step in doing.clocks
+            for rank, report in zip(self.all_ranks[first:], self.workers, strict=True)
+            for step in report.clocks
         )
         return windows * build(self.config).targets_per_window
 
     @property
     def step_s(self) -> float | None:
         """A worker's mean time from one step to the next, including those it gave up; None for a single step."""
-        parts = [doing for doing in self.workers if len(doing.clocks) > 1]
+        parts = [report for report in self.workers if len(report.clocks) > 1]
         took_s = [self._seconds(d.times_s[-1]) - self._seconds(d.times_s[0]) for d in parts]
         steps_s = [s / (d.clocks[-1] - d.clocks[0]) for s, d in zip(took_s, parts, strict=True)]
         return fmean(steps_s) if steps_s else None
@@ -139,7 +139,7 @@ class Story:
     @property
     def staleness(self) -> list[int]:
         """The staleness of every update, in the order in which each server applied them."""
-        return [found for doing in self.parts for found in doing.staleness]
+        return [found for report in self.parts for found in report.staleness]
 
     # -- the record -----------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Story:
     def _last(self, steps: int) -> tuple[float, float]:
         """The start and end of this many last steps, as far as they are on the record."""
         recorded_s = min(max((s.end_s for s in self.record if s.rank == rank), default=0.0) for rank in self.all_ranks)
-        begun = [doing.times_s for doing in self.workers if doing.times_s]
+        begun = [report.times_s for report in self.workers if report.times_s]
         times_s = min(begun, key=lambda times_s: times_s[-1], default=[])
         known = [t for t in times_s if t <= recorded_s] or times_s[:1] or [recorded_s]
         return (known[-1 - steps] if len(known) > steps else self.start_s), known[-1]
@@ -188,7 +188,7 @@ class Story:
         With servers, over the whole run: waiting for answers or requests. Without, over the kept record: when it
         communicated and did not compute.
         """
-        known = [doing.waited_share for doing in self.parts]
+        known = [report.waited_share for report in self.parts]
         shares = [share for share in known if share is not None]
         if len(shares) == len(known):
             return shares

@@ -1,4 +1,4 @@
-"""Verdicts: the validation losses along an asynchronous run, of copies of the weights that ranks kept."""
+"""Validation: the validation losses along an asynchronous run, of copies of the weights that ranks kept."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,13 +11,13 @@ from simdist.nn import Model
 from simdist.training.asynchronous.methods import SERVED, gossips
 from simdist.training.asynchronous.ranks import first_worker
 from simdist.training.config import Config
-from simdist.training.judge import Judge
+from simdist.training.evaluation import Evaluator
 from simdist.training.text import Text
 
-__all__ = ["Verdicts"]
+__all__ = ["Validation"]
 
 
-class Verdicts:
+class Validation:
     """The validation loss at each mark: of the weights that the first worker had read, or of the mean of all ranks'.
 
     A rank that is not there yet at the end of a stretch contributes its weights as they are then.
@@ -32,9 +32,9 @@ class Verdicts:
         snapshots: where copies are kept, one a mark.
 
     Attributes:
-        judge: of the text.
-        coming: the marks not judged yet.
-        unlined: (mark, loss) of those judged that have no line yet.
+        evaluator: of the text.
+        pending: the marks not evaluated yet.
+        unlogged: (mark, loss) of those evaluated that have no line yet.
         last: the last mark and its loss; 0 and nan before the first.
     """
 
@@ -53,24 +53,24 @@ class Verdicts:
         self._weights = weights
         self._text = text
         self._snapshots = snapshots
-        self.coming = list(marks)
-        self.unlined: list[tuple[int, float]] = []
+        self.pending = list(marks)
+        self.unlogged: list[tuple[int, float]] = []
         self.last = (0, float("nan"))
         self.regroup(comm)
 
     def regroup(self, comm: Communicator) -> None:
         """Continue with these ranks."""
         self._comm = comm
-        self.judge = Judge(self._text.validation, comm, self._config, self._model.targets_per_window)
+        self.evaluator = Evaluator(self._text.validation, comm, self._config, self._model.targets_per_window)
 
-    def go_on(self, done: int, unlined: Iterable[tuple[int, float]]) -> None:
+    def go_on(self, done: int, unlogged: Iterable[tuple[int, float]]) -> None:
         """Resume after this many steps, with these losses known."""
-        self.unlined = [(mark, loss) for mark, loss in unlined if mark in self.coming]
-        known = {mark for mark, _ in self.unlined}
-        self.coming = [mark for mark in self.coming if mark > done and mark not in known]
+        self.unlogged = [(mark, loss) for mark, loss in unlogged if mark in self.pending]
+        known = {mark for mark, _ in self.unlogged}
+        self.pending = [mark for mark in self.pending if mark > done and mark not in known]
 
-    def judge_copies(self) -> None:
-        """Judge the copies of all marks reached; all ranks must call."""
+    def evaluate(self) -> None:
+        """Evaluate the copies of all marks reached; all ranks must call."""
         comm, first = self._comm, first_worker(self._config)
         served = self._config.method in SERVED
         count = int(comm.exchange(str(len(self._snapshots.iterates)))[first])
@@ -88,12 +88,12 @@ class Verdicts:
                 if comm.rank == first:
                     x[...] = copies.iterates[i]
                 broadcast(x, comm, first)
-            self.last = self.coming.pop(0), self.judge.loss(lambda windows: self._model.forward(windows)[0])
-            self.unlined.append(self.last)
+            self.last = self.pending.pop(0), self.evaluator.loss(lambda windows: self._model.forward(windows)[0])
+            self.unlogged.append(self.last)
         parameters.bind(self._weights, spare)
 
     def due(self, done: int) -> list[tuple[int, float]]:
         """Those of the marks that all workers have reached, which now get their lines."""
-        found = [(mark, loss) for mark, loss in self.unlined if mark <= done]
-        self.unlined = self.unlined[len(found) :]
+        found = [(mark, loss) for mark, loss in self.unlogged if mark <= done]
+        self.unlogged = self.unlogged[len(found) :]
         return found

@@ -1,4 +1,4 @@
-"""Modelled: the common parts of `plan` and `predict`, which predict runs without executing them."""
+"""Plan options: those common to `plan` and `predict`, which predict runs without executing them."""
 
 import argparse
 import shlex

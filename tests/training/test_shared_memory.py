@@ -6,7 +6,7 @@ import simdist as sd
 from simdist.cluster import preset
 from simdist.collectives import formula
 from simdist.training import Config, Trainer, report
-from simdist.training.moved import moved
+from simdist.training.shared_memory import shared_memory_bytes
 from simdist.training.traffic import calls
 
 SMALL = {"steps": 3, "global_batch_size": 8, "validation_windows": 4}
@@ -25,7 +25,7 @@ def program(comm, settings):
     if trace is None:
         return None
     step = calls(trace)
-    found = moved(trace, step, comm, 4)
+    found = shared_memory_bytes(trace, step, comm, 4)
     told = report(trainer, line, trace, comm.cluster)
     rows = [tuple(row) for row in told.rows if row.quantity.startswith("bytes moved")]
     return None if found is None else tuple(found), [(tuple(call[:4]), n) for call, n in step.items()], rows

@@ -1,4 +1,4 @@
-"""Moved: bytes that the collectives of a step read and write in shared memory, instead of sending messages."""
+"""Shared memory: bytes that the collectives of a step read and write in shared memory, instead of sending messages."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,13 +9,10 @@ from simdist.comm import Communicator
 from simdist.trace import Span, Trace
 from simdist.training.traffic import Call, case_of, last_step
 
-__all__ = ["MOVED", "Moved", "moved"]
-
-MOVED = "bytes moved through shared memory a step, rank 0"
-"""Their name in a report."""
+__all__ = ["SharedMemoryBytes", "shared_memory_bytes"]
 
 
-class Moved(NamedTuple):
+class SharedMemoryBytes(NamedTuple):
     """Bytes of one rank in the last step.
 
     Attributes:
@@ -29,12 +26,15 @@ class Moved(NamedTuple):
     predicted: float
     by_messages: float
 
-    def figures(self) -> tuple[str, str, str]:
+    def row(self) -> tuple[str, str, str, str]:
         """As text for a report."""
-        return f"{self.measured:,.0f}", f"{self.predicted:,.0f}", f"by messages {self.by_messages:,.0f}"
+        what = "bytes moved through shared memory a step, rank 0"
+        return what, f"{self.measured:,.0f}", f"{self.predicted:,.0f}", f"by messages {self.by_messages:,.0f}"
 
 
-def moved(trace: Trace, step: Mapping[Call, int], comm: Communicator, itemsize: int) -> Moved | None:
+def shared_memory_bytes(
+    trace: Trace, step: Mapping[Call, int], comm: Communicator, itemsize: int
+) -> SharedMemoryBytes | None:
     """The bytes of rank 0; None if it moved none.
 
     Args:
@@ -46,7 +46,7 @@ def moved(trace: Trace, step: Mapping[Call, int], comm: Communicator, itemsize: 
     if not direct or not spans:
         return None
     by_messages = sum(_rival(call).formula(case_of(call, comm, itemsize)).bytes * n for call, n in direct.items())
-    return Moved(sum(s.bytes for s in spans), _predicted(trace, spans, direct, comm, itemsize), by_messages)
+    return SharedMemoryBytes(sum(s.bytes for s in spans), _predicted(trace, spans, direct, comm, itemsize), by_messages)
 
 
 def _rival(call: Call) -> Algorithm:

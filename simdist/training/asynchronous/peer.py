@@ -1,4 +1,4 @@
-"""Apart: a rank's part in a run without servers, in which each rank has its own weights."""
+"""Peer: a rank's part in a run without servers, in which each rank has its own weights."""
 
 from collections.abc import Callable
 
@@ -12,19 +12,19 @@ from simdist.errors import ArgumentError
 from simdist.nn import Parameters
 from simdist.optim import Optimizer
 from simdist.parallel.holding import Shard
-from simdist.training.asynchronous.cut import Cut, Kind, own_prefix
+from simdist.training.asynchronous.checkpoint import AsynchronousState, Origin, rank_prefix
+from simdist.training.asynchronous.measured_gradient import MeasuredGradient
 from simdist.training.asynchronous.methods import OWN, compute_time, gossips, graph
-from simdist.training.asynchronous.pace import Pace
-from simdist.training.asynchronous.role import Doing, Role
+from simdist.training.asynchronous.role import RankReport, Role
 from simdist.training.asynchronous.served import rule
 from simdist.training.config import Config
 
-__all__ = ["Apart"]
+__all__ = ["Peer"]
 
 _OUTER = "outer."
 
 
-class Apart(Role):
+class Peer(Role):
     """Makes its own steps, and averages with others.
 
     Args:
@@ -32,18 +32,20 @@ class Apart(Role):
         config: the same on all.
         parameters: of the model.
         weights: shape (n,), the first ones; this rank's from then on.
-        pace: finds the gradients.
+        gradient: finds the gradients.
     """
 
-    def __init__(self, comm: Communicator, config: Config, parameters: Parameters, weights: Array, pace: Pace) -> None:
+    def __init__(
+        self, comm: Communicator, config: Config, parameters: Parameters, weights: Array, gradient: MeasuredGradient
+    ) -> None:
         self.comm = comm
         self._config = config
         self._rule = rule(config, parameters, weights, 0)
         self._outer = nesterov(weights) if config.method == "diloco" else None
         times = compute_time(config)
-        self.worker = Worker(comm, weights, pace, config.rates(), optimizer=self._rule, compute_time=times)
+        self.worker = Worker(comm, weights, gradient, config.rates(), optimizer=self._rule, compute_time=times)
         if config.method == "d-psgd":  # whose messages leave before the next gradient begins
-            self.worker.observe = lambda step, weights: pace.close()
+            self.worker.observe = lambda step, weights: gradient.close()
         self.done = [0] * comm.size
 
     @property
@@ -51,13 +53,13 @@ class Apart(Role):
         """See Role. Where ranks are at different steps, the first to reach a step ends the stretch."""
         return max(self.done)
 
-    def go(self, until: int, asked: Asked) -> Doing:
+    def go(self, until: int, asked: Asked) -> RankReport:
         """See Role."""
         worker, first = self.worker, len(self.worker.losses)
         begun = worker.done
-        _WAYS.get(self._config.method, Apart.own)(self, until, asked)
+        _WAYS.get(self._config.method, Peer.own)(self, until, asked)
         self.done = [int(done) for done in self.comm.exchange(str(worker.done))]
-        return Doing(list(range(begun, worker.done)), worker.times_s[first:], worker.losses[first:])
+        return RankReport(list(range(begun, worker.done)), worker.times_s[first:], worker.losses[first:])
 
     def settle(self) -> None:
         """See Role. Their mean."""
@@ -142,20 +144,20 @@ class Apart(Role):
         """See Role."""
         return [int(steps) for steps in self.comm.exchange(str(self._rule.num_steps))]
 
-    def wanted(self, kind: Kind) -> dict[str, Shard]:
+    def wanted(self, origin: Origin) -> dict[str, Shard]:
         """See Role."""
-        if kind.gossiped and not gossips(self._config.method):
+        if origin.gossiped and not gossips(self._config.method):
             raise ArgumentError(
-                f"the checkpoint of step {kind.step} is by {kind.method}, whose ranks have weights of their own; "
+                f"the checkpoint of step {origin.step} is by {origin.method}, whose ranks have weights of their own; "
                 f"by {self._config.method} they begin with the same"
             )
-        me = own_prefix(kind, self.comm, apart=True, keeps=bool(self._rule.vectors()))
-        found = self._vectors(self.worker.weights, me if kind.gossiped else "", me)
-        if kind.method == self._config.method:
+        me = rank_prefix(origin, self.comm, apart=True, keeps=bool(self._rule.vectors()))
+        found = self._vectors(self.worker.weights, me if origin.gossiped else "", me)
+        if origin.method == self._config.method:
             return found
         return {prefix: shard for prefix, shard in found.items() if not prefix.startswith(_OUTER)}
 
-    def restore(self, wanted: dict[str, Shard], cut: Cut) -> None:
+    def restore(self, wanted: dict[str, Shard], cut: AsynchronousState) -> None:
         """See Role."""
         rank, method = self.comm.rank, self._config.method
         if min(cut.done) < max(cut.done) and method not in ("ad-psgd", cut.state.config["method"]):
@@ -176,10 +178,10 @@ def _restore(rule: Optimizer, wanted: dict[str, Shard], prefix: str, num_steps: 
     rule.restore(found, num_steps)
 
 
-_WAYS: dict[str, Callable[[Apart, int, Asked], None]] = {
-    "d-psgd": Apart.d_psgd,
-    "ad-psgd": Apart.ad_psgd,
-    "local-sgd": Apart.local_sgd,
-    "post-local": Apart.local_sgd,
-    "diloco": Apart.diloco,
+_WAYS: dict[str, Callable[[Peer, int, Asked], None]] = {
+    "d-psgd": Peer.d_psgd,
+    "ad-psgd": Peer.ad_psgd,
+    "local-sgd": Peer.local_sgd,
+    "post-local": Peer.local_sgd,
+    "diloco": Peer.diloco,
 }

@@ -1,4 +1,4 @@
-"""Drawn: the file that a verb draws a picture to."""
+"""Picture file: the file that a verb draws a picture to."""
 
 import argparse
 from pathlib import Path

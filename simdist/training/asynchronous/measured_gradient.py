@@ -1,4 +1,4 @@
-"""Pace: one worker's gradient, and what its steps cost, without messages to other ranks."""
+"""Measured gradient: one worker's gradient, and what its steps cost, without messages to other ranks."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -13,9 +13,9 @@ from simdist.nn import auxiliary
 from simdist.parallel.gradient_norm import clip_gradient
 from simdist.trace import Span
 from simdist.trace.kind import COMMUNICATING, COMPUTING, kind
-from simdist.training.gauge import covered_s
+from simdist.training.profiler import covered_s
 
-__all__ = ["Pace", "StepCost"]
+__all__ = ["MeasuredGradient", "StepCost"]
 
 _MOST_ROWS = 1 << 16
 """How many rows of the record one run's steps may fill."""
@@ -31,13 +31,13 @@ class StepCost(NamedTuple):
     end_s: float = 0.0
 
 
-class Pace:
+class MeasuredGradient:
     """Wraps a function that finds a worker's gradients, and notes its steps as they begin.
 
-        pace = Pace(comm, gradient, …)
-        pace.begin()                            # of each stretch of the run
-        train(comm, weights, pace, …)           # calls pace(weights, step)
-        pace.end(weights, step)
+        measured = MeasuredGradient(comm, gradient, …)
+        measured.begin()                        # of each stretch of the run
+        train(comm, weights, measured, …)       # calls measured(weights, step)
+        measured.end(weights, step)
 
     A rank that asked the others how far they are would change who waits for whom. So each keeps its notes until
     the end of a stretch; the record is kept from the beginning, as far as there is room for it.

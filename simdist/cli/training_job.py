@@ -1,4 +1,4 @@
-"""Session: a training run on one rank of its job; rank 0 prints and writes files."""
+"""Training job: a training run on one rank of its job; rank 0 prints and writes files."""
 
 import json
 import shlex
@@ -24,13 +24,13 @@ from simdist.training.peak import matmul_flops_per_s
 from simdist.training.pipeline_report import taken_by_all
 from simdist.training.text import Text
 
-__all__ = ["Session"]
+__all__ = ["TrainingJob"]
 
 _SHOWN_BYTES = 60  # of a prompt
 
 
 @dataclass(frozen=True)
-class Session:
+class TrainingJob:
     """What to train, and where to write; the same on all ranks.
 
     Args:
@@ -197,17 +197,17 @@ class Session:
 
     def _finish_asynchronously(self, run: AsynchronousRun, folder: RunFolder | None, begun: int) -> None:
         """Write and print the results; see `_finish`."""
-        story = run.story()
+        results = run.results()
         samples = _samples(run, folder)
-        if folder and story:
+        if folder and results:
             from simdist.cli.pictures import draw_asynchronous
 
             lines, _ = history(folder.path, run.done)
-            told = asynchronous_report(story, run.text)
+            told = asynchronous_report(results, run.text)
             self._add_circumstances(told, run.comm)
-            folder.write_end(told, story.trace)
+            folder.write_end(told, results.trace)
             with folder.writing():
-                draw_asynchronous(folder.path, lines, begun, story, run.text)
+                draw_asynchronous(folder.path, lines, begun, results, run.text)
             _tell_results(folder, told, samples)
 
 

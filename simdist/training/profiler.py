@@ -1,4 +1,4 @@
-"""Gauge: what training steps cost, read from the record."""
+"""Profiler: what training steps cost, read from the record."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from simdist.parallel.pipeline.text import is_action
 from simdist.trace import Span
 from simdist.trace.kind import COMMUNICATING, MESSAGES, kind
 
-__all__ = ["STEP", "Gauge", "Tally", "covered_s"]
+__all__ = ["STEP", "Profiler", "Tally", "covered_s"]
 
 STEP = "step"
 """The span around a training step."""
@@ -47,7 +47,7 @@ class Tally(NamedTuple):
         return count / self.seconds if self.seconds else 0.0
 
 
-class Gauge:
+class Profiler:
     """Adds up this rank's steps, and keeps the record from growing without bound.
 
     Args:

@@ -1,4 +1,4 @@
-"""Judge: evaluates a model on text that it was not trained on."""
+"""Evaluation of a model, on text that it was not trained on."""
 
 from collections.abc import Callable
 from math import nan
@@ -10,13 +10,13 @@ from simdist.parallel.total import total
 from simdist.training.config import Config
 from simdist.training.sampling import Writer, sample
 
-__all__ = ["Judge"]
+__all__ = ["Evaluator"]
 
 _LEAST_BYTES = 512  # predicted at a time, so that each NumPy call has enough work
 _PROMPTS = 3
 
 
-class Judge:
+class Evaluator:
     """Evaluates a model on the validation text, or lets it continue that text; the ranks share the work.
 
     Args:

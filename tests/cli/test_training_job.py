@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from simdist.cli.session import _quoted
+from simdist.cli.training_job import _quoted
 
 
 @pytest.mark.parametrize(

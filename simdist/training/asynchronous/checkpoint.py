@@ -1,4 +1,4 @@
-"""Cut: writes an asynchronous run between two stretches to a checkpoint, and restores it.
+"""Checkpoint: writes an asynchronous run between two stretches to a checkpoint, and restores it.
 
 Ranks that need not wait for each other have no common step, but they can have a consistent cut: no message is in
 flight. A stretch ends like this:
@@ -30,10 +30,10 @@ from simdist.training.checkpoint import ShardedTensor, load, read_manifest, save
 from simdist.training.checkpoint.together import by_one
 from simdist.training.state import State, amount, count, number, plain, tensors
 
-__all__ = ["Cut", "Kind", "load_cut", "own_prefix", "read_kind", "save_cut"]
+__all__ = ["AsynchronousState", "Origin", "load_checkpoint", "rank_prefix", "read_origin", "save_checkpoint"]
 
 
-class Kind(NamedTuple):
+class Origin(NamedTuple):
     """What must be known about a checkpoint before it can be read.
 
     Attributes:
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
         return gossips(self.method)
 
 
-class Cut(NamedTuple):
+class AsynchronousState(NamedTuple):
     """What a checkpoint of a run has beside its vectors.
 
     Attributes:
@@ -77,7 +77,7 @@ class Cut(NamedTuple):
     logged_s: float = 0.0
 
 
-def read_kind(root: Path, comm: Communicator, step: int | None = None) -> Kind:
+def read_origin(root: Path, comm: Communicator, step: int | None = None) -> Origin:
     """The kind of the checkpoint of a step, or of the latest; rank 0 reads it, and all must call.
 
     Raises:
@@ -90,11 +90,16 @@ def read_kind(root: Path, comm: Communicator, step: int | None = None) -> Kind:
         method = str(found.get("method", ""))[:20] if isinstance(found, dict) else ""
         return json.dumps([manifest.step, method, manifest.num_ranks])
 
-    return Kind(*json.loads(by_one(comm, look)))
+    return Origin(*json.loads(by_one(comm, look)))
 
 
-def save_cut(
-    root: Path, comm: Communicator, parameters: Parameters, vectors: Mapping[str, Shard], cut: Cut, keep: int | None
+def save_checkpoint(
+    root: Path,
+    comm: Communicator,
+    parameters: Parameters,
+    vectors: Mapping[str, Shard],
+    cut: AsynchronousState,
+    keep: int | None,
 ) -> None:
     """Write a checkpoint, called after the steps that all workers have made; all ranks must call.
 
@@ -110,9 +115,9 @@ def save_cut(
     save(root, comm, min(cut.done), _tensors(parameters, vectors), extra, keep=keep)
 
 
-def load_cut(
-    root: Path, comm: Communicator, parameters: Parameters, wanted: Mapping[str, Shard], kind: Kind, workers: int
-) -> Cut:
+def load_checkpoint(
+    root: Path, comm: Communicator, parameters: Parameters, wanted: Mapping[str, Shard], origin: Origin, workers: int
+) -> AsynchronousState:
     """Fill what is wanted; all ranks must call.
 
     Args:
@@ -123,17 +128,17 @@ def load_cut(
         CorruptCheckpoint: also where it is not that of a training run.
         ArgumentError: it is of another number of workers, at different steps.
     """
-    found: list[Cut] = []
+    found: list[AsynchronousState] = []
 
     def accept(step: int, extra: Any) -> None:
         cut = _cut(root, step, extra)
-        found.append(cut._replace(done=_done_by(workers, cut.done, kind)))
+        found.append(cut._replace(done=_done_by(workers, cut.done, origin)))
 
-    load(root, comm, _tensors(parameters, wanted), kind.step, accept=accept)
+    load(root, comm, _tensors(parameters, wanted), origin.step, accept=accept)
     return found[0]
 
 
-def _cut(root: Path, step: int, extra: Any) -> Cut:
+def _cut(root: Path, step: int, extra: Any) -> AsynchronousState:
     """The cut that a checkpoint's extra tells of."""
     try:
         state = State.of(extra["run"])
@@ -150,7 +155,7 @@ def _cut(root: Path, step: int, extra: Any) -> Cut:
             raise ValueError("no worker")
         judged = [(count(mark), number(loss)) for mark, loss in told["judged"]]
         tallies = [(count(mark), _tally(numbers)) for mark, numbers in told["tallies"]]
-        return Cut(state, done, optimizer_steps, judged, tallies, amount(told["logged_s"]))
+        return AsynchronousState(state, done, optimizer_steps, judged, tallies, amount(told["logged_s"]))
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptCheckpoint(
             f"the checkpoint of step {step} in {root} is not one of a training run: {error!r}"
@@ -165,19 +170,19 @@ def _tally(told: list[Any]) -> list[float]:
     return [number(loss), *map(amount, amounts), number(auxiliary_loss)]
 
 
-def _done_by(workers: int, done: list[int], kind: Kind) -> list[int]:
+def _done_by(workers: int, done: list[int], origin: Origin) -> list[int]:
     """How many steps each of this many workers has made, by a checkpoint of perhaps another number."""
     if len(done) == workers:
         return done
     if min(done) < max(done):
         raise ArgumentError(
-            f"the checkpoint of step {kind.step} is of {len(done)} workers that were {max(done) - min(done)} steps "
-            f"apart by {kind.method}; this run has {workers}"
+            f"the checkpoint of step {origin.step} is of {len(done)} workers that were {max(done) - min(done)} steps "
+            f"apart by {origin.method}; this run has {workers}"
         )
     return done[:1] * workers
 
 
-def own_prefix(kind: Kind, comm: Communicator, apart: bool, keeps: bool) -> str:
+def rank_prefix(origin: Origin, comm: Communicator, apart: bool, keeps: bool) -> str:
     """The prefix of what a checkpoint has for this rank alone; "" if all have the same.
 
     Args:
@@ -187,14 +192,14 @@ def own_prefix(kind: Kind, comm: Communicator, apart: bool, keeps: bool) -> str:
     Raises:
         ArgumentError: the checkpoint has state for each rank, and this run has none, or another number of ranks.
     """
-    if not kind.apart or not (keeps or kind.gossiped):
+    if not origin.apart or not (keeps or origin.gossiped):
         return ""
-    if not apart or kind.ranks != comm.size:
-        what = "weights" if kind.gossiped else "an optimizer's state"
+    if not apart or origin.ranks != comm.size:
+        what = "weights" if origin.gossiped else "an optimizer's state"
         here = f"this run has {comm.size}" if apart else "this run's have it in common"
         raise ArgumentError(
-            f"the checkpoint of step {kind.step} is of {kind.ranks} ranks by {kind.method}, each with {what} of its "
-            f"own; {here}"
+            f"the checkpoint of step {origin.step} is of {origin.ranks} ranks by {origin.method}, each with {what} "
+            f"of its own; {here}"
         )
     return f"rank{comm.rank}/"
 

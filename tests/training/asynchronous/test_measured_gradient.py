@@ -1,4 +1,4 @@
-"""The pace of a worker, on a program whose times and bytes are known because time is virtual."""
+"""The measured gradient of a worker, on a program whose times and bytes are known because time is virtual."""
 
 import math
 
@@ -8,8 +8,8 @@ import pytest
 import simdist as sd
 from simdist.arrays import charge
 from simdist.cluster import Cluster, Device, Link
-from simdist.training.asynchronous import pace as module
-from simdist.training.asynchronous.pace import Pace
+from simdist.training.asynchronous import measured_gradient as module
+from simdist.training.asynchronous.measured_gradient import MeasuredGradient
 
 
 def steps(comm, count=6, marks=(1, 4, 6), max_norm=0.0):
@@ -27,22 +27,22 @@ def steps(comm, count=6, marks=(1, 4, 6), max_norm=0.0):
 
     x, y, side = np.zeros(4), np.zeros(4), comm.stream("side")
     comm.sendrecv(x, 1 - comm.rank, y, 1 - comm.rank)
-    pace = Pace(comm, gradient, marks, max_norm, lambda *news: told.append(news))
-    pace.begin()
+    measured = MeasuredGradient(comm, gradient, marks, max_norm, lambda *news: told.append(news))
+    measured.begin()
     for step in range(count):
-        _, g = pace(x, step)
+        _, g = measured(x, step)
         x += 1
         side.start(idle).wait()
         comm.sendrecv(g, 1 - comm.rank, y, 1 - comm.rank)
-    pace.end(x, count)
-    return pace, told, g
+    measured.end(x, count)
+    return measured, told, g
 
 
 def ran(comm, *args, **options):
-    pace, told, g = steps(comm, *args, **options)
-    copies = [float(x[0]) for x in pace.snapshots.iterates]
-    costs, flops, norm, own = pace.take_costs()
-    assert own == [] and pace.take_costs() == ([], 0, norm, [])
+    measured, told, g = steps(comm, *args, **options)
+    copies = [float(x[0]) for x in measured.snapshots.iterates]
+    costs, flops, norm, own = measured.take_costs()
+    assert own == [] and measured.take_costs() == ([], 0, norm, [])
     return [list(cost) for cost in costs], copies, told, flops, norm, g.tolist()
 
 
@@ -75,22 +75,22 @@ def test_a_step_has_the_communication_of_its_own_time():
                 side.comm.sendrecv(x, other, y, other)
 
         x, y, z, other, side = np.zeros(4), np.zeros(4), np.zeros(4), 1 - comm.rank, comm.stream("side")
-        pace, posted = Pace(comm, gradient, ()), comm.irecv(z, other)
+        measured, posted = MeasuredGradient(comm, gradient, ()), comm.irecv(z, other)
         comm.compute(seconds=3)
-        pace.begin()
+        measured.begin()
         work = side.start(exchanges, 0.0, 0.0, 0.5)
-        pace(x, 0)
+        measured(x, 0)
         comm.send(x, other)
         posted.wait()
         work.wait()
-        pace(x, 1)  # of which nothing is on the record
-        pace(x, 2)
+        measured(x, 1)  # of which nothing is on the record
+        measured(x, 2)
         work = side.start(exchanges, 1.0)
         comm.compute(seconds=0.5, name="disk read")
         charge(4e9)  # four seconds that are not on the record
         work.wait()
-        pace.end(x, 3)
-        return pace.take_costs()[0]
+        measured.end(x, 3)
+        return measured.take_costs()[0]
 
     for first, second, third in sd.run(program, 2, cluster=cluster).results:
         assert first == pytest.approx((0, 4 * 32, 4, 2.0, 6.0))
@@ -100,11 +100,11 @@ def test_a_step_has_the_communication_of_its_own_time():
 
 def test_a_step_that_is_left_out_does_not_lose_its_copy():
     def program(comm):
-        pace = Pace(comm, lambda weights, step: (0.0, weights), [1, 2, 3, 9])
+        measured = MeasuredGradient(comm, lambda weights, step: (0.0, weights), [1, 2, 3, 9])
         for step in (0, 3, 4):
-            pace(np.full(2, float(step)), step)
-        pace.end(np.full(2, 7.0), 9)
-        return [float(x[0]) for x in pace.snapshots.iterates]
+            measured(np.full(2, float(step)), step)
+        measured.end(np.full(2, 7.0), 9)
+        return [float(x[0]) for x in measured.snapshots.iterates]
 
     assert sd.run(program, 1).results == [[3, 3, 3, 7]]
 
@@ -112,11 +112,13 @@ def test_a_step_that_is_left_out_does_not_lose_its_copy():
 def test_a_run_that_goes_on_at_a_later_step_has_a_copy_for_what_is_still_to_come():
     def program(comm):
         told = []
-        pace = Pace(comm, lambda weights, step: (0.5, weights), [1, 2, 5, 6], tell=lambda *news: told.append(news))
-        pace.skip([5, 9])
+        measured = MeasuredGradient(
+            comm, lambda weights, step: (0.5, weights), [1, 2, 5, 6], tell=lambda *news: told.append(news)
+        )
+        measured.skip([5, 9])
         for step in (5, 6):
-            pace(np.full(2, float(step)), step)
-        return [float(x[0]) for x in pace.snapshots.iterates], told, pace.norm
+            measured(np.full(2, float(step)), step)
+        return [float(x[0]) for x in measured.snapshots.iterates], told, measured.norm
 
     ((copies, told, norm),) = sd.run(program, 1).results
     assert copies == [5] and math.isnan(norm), "it is not cut if nothing is said of that"
