@@ -17,8 +17,7 @@ from simdist.launch import in_job, launch_script, run, world
 from simdist.launch.signals import handled
 from simdist.parallel.precision import precision
 from simdist.training import Config, Interrupts, merged, newest_run, read_toml
-from simdist.training.asynchronous.methods import SURVIVING, asynchronous_methods
-from simdist.training.asynchronous.ranks import check_ranks
+from simdist.training.asynchronous.methods import SURVIVING, asynchronous_methods, check_ranks
 from simdist.training.folder import CLUSTER
 from simdist.training.layout import mesh_sizes
 from simdist.training.models import build

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from operator import add
 from typing import NamedTuple
 
 from simdist.training.asynchronous.role import RankReport
@@ -30,8 +30,7 @@ class Stretch(NamedTuple):
         return self.before_s + time_s - self.start_s
 
 
-@dataclass
-class _LineTally:
+class _LineTally(NamedTuple):
     """Sums over the steps between two lines of the log. A checkpoint keeps them in this order.
 
     Attributes:
@@ -51,16 +50,9 @@ class _LineTally:
     untimed: float = 0
     auxiliary_loss: float = 0.0
 
-    def add(self, other: "_LineTally") -> None:
-        """Add those of other steps, or of one."""
-        self.loss += other.loss
-        self.targets += other.targets
-        self.last_s = max(self.last_s, other.last_s)
-        self.sent_bytes += other.sent_bytes
-        self.steps += other.steps
-        self.communication_s += other.communication_s
-        self.untimed += other.untimed
-        self.auxiliary_loss += other.auxiliary_loss
+    def plus(self, other: "_LineTally") -> "_LineTally":
+        """With those of other steps."""
+        return _LineTally(*map(add, self, other))._replace(last_s=max(self.last_s, other.last_s))
 
 
 class Log:
@@ -98,7 +90,7 @@ class Log:
         self._targets_per_window = build(config).targets_per_window
         self._norm = math.nan
         for mark, numbers in tallies:
-            self._tally(mark - 1).add(_LineTally(*numbers))
+            self._count(mark - 1, _LineTally(*numbers))
 
     def add(self, stretch: Stretch, workers: Mapping[int, RankReport]) -> None:
         """Add what the workers, by their numbers, did in a stretch."""
@@ -108,17 +100,17 @@ class Log:
                 targets = self._windows(step, worker) * self._targets_per_window
                 summed = loss * targets if targets else 0.0  # of no bytes the loss is nan
                 own = auxiliary_losses.get(step, 0.0)
-                self._tally(step).add(_LineTally(summed, targets, stretch.seconds(time_s), auxiliary_loss=own))
+                self._count(step, _LineTally(summed, targets, stretch.seconds(time_s), auxiliary_loss=own))
                 if not math.isfinite(summed):
                     self.diverged_at = min(self.diverged_at or step + 1, step + 1)
             for cost in report.costs:
                 end_s = stretch.seconds(cost.end_s)
-                self._tally(cost.step).add(_LineTally(0.0, 0, end_s, cost.sent_bytes, 1, cost.communication_s))
+                self._count(cost.step, _LineTally(0.0, 0, end_s, cost.sent_bytes, 1, cost.communication_s))
         self._norm = next((report.norm for report in workers.values()), math.nan)
 
-    def _tally(self, step: int) -> _LineTally:
+    def _count(self, step: int, tally: _LineTally) -> None:
         mark = self._marks[min(bisect_right(self._marks, step), len(self._marks) - 1)]  # the first line after it
-        return self._tallies.setdefault(mark, _LineTally())
+        self._tallies[mark] = self._tallies.get(mark, _LineTally()).plus(tally)
 
     def line(self, mark: int, validation_loss: float) -> Line:
         """The log's next line: the losses of all workers in the steps since the line before, and what these cost.
@@ -145,4 +137,4 @@ class Log:
 
     def tallies(self) -> list[tuple[int, list[float]]]:
         """The sums over the steps since the last line, by mark."""
-        return [(mark, list(astuple(tally))) for mark, tally in sorted(self._tallies.items())]
+        return [(mark, list(tally)) for mark, tally in sorted(self._tallies.items())]

@@ -10,6 +10,7 @@ from simdist.errors import ArgumentError
 from simdist.parallel import Recipe
 from simdist.parallel.precision import precision
 from simdist.registry import Registry
+from simdist.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,8 +32,10 @@ __all__ = [
     "SURVIVING",
     "asynchronous_methods",
     "check",
+    "check_ranks",
     "compute_time",
     "consistency",
+    "first_worker",
     "gossips",
     "graph",
     "slowed",
@@ -94,6 +97,27 @@ def check(config: Config) -> None:
     if config.compute_time != "constant" and not config.compute_seconds:
         raise ArgumentError(f"compute_time is {config.compute_time}, and compute_seconds 0.0; needs more than 0")
     slowed(config)
+
+
+def check_ranks(config: Config, ranks: int) -> None:
+    """Raise ArgumentError if a config cannot run on this many ranks."""
+    first = first_worker(config)
+    if ranks <= first:
+        raise ArgumentError(f"servers is {first} on {counted(ranks, 'rank')}; needs at least one rank more, to work")
+    for rank in slowed(config):
+        if not first <= rank < ranks:
+            raise ArgumentError(f"slow names rank {rank}; those that work are ranks {first} to {ranks - 1}")
+    if first:
+        consistency(config).check(ranks - first)
+    if config.method in GOSSIP:
+        found = graph(config, ranks)
+        if config.method == "ad-psgd":
+            found.sides()
+
+
+def first_worker(config: Config) -> int:
+    """The rank of the first worker; those before it are servers."""
+    return config.servers if config.method in SERVED else 0
 
 
 def slowed(config: Config) -> dict[int, float]:

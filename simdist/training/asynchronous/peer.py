@@ -1,7 +1,5 @@
 """Peer: a rank's part in a run without servers, in which each rank has its own weights."""
 
-from collections.abc import Callable
-
 from simdist.arrays import Array
 from simdist.asynchronous import Worker, ad_psgd, d_psgd, diloco, local_sgd, metropolis, post_local
 from simdist.asynchronous.diloco import nesterov
@@ -53,51 +51,34 @@ class Peer(Role):
         """See Role. Where ranks are at different steps, the first to reach a step ends the stretch."""
         return max(self.done)
 
-    def go(self, until: int, asked: Asked) -> RankReport:
-        """See Role."""
-        worker, first = self.worker, len(self.worker.losses)
-        begun = worker.done
-        _WAYS.get(self._config.method, Peer.own)(self, until, asked)
-        self.done = [int(done) for done in self.comm.exchange(str(worker.done))]
+    def train(self, until: int, asked: Asked) -> RankReport:
+        """See Role. A method that averages stops at its first average from `until` on: an extra one would change the
+        rest of the run.
+        """
+        config, worker, comm = self._config, self.worker, self.comm
+        begun, first = worker.done, len(worker.losses)
+
+        def due() -> bool:
+            return asked() or (until < config.steps and worker.done >= until)
+
+        if config.method == "d-psgd":  # all ranks know in advance where it stops
+            d_psgd(worker, metropolis(graph(config, comm.size)), until, asked)
+        elif config.method == "ad-psgd":  # soon after the first rank is there
+            ad_psgd(worker, graph(config, comm.size), config.steps, config.seed, due)
+        elif config.method in ("local-sgd", "post-local"):
+            switch = round((config.switch_share or 0.0) * config.steps)  # counted from the start of the whole run
+            local_sgd(worker, config.steps, post_local(switch, config.local_steps), config.algorithm, due)
+        elif config.method == "diloco":
+            h, outer = config.local_steps, self._outer
+            rounds, algorithm = config.steps // h, config.algorithm
+            diloco(worker, rounds, h, outer=outer, outer_rate=config.outer_rate, algorithm=algorithm, asked=due)
+        else:
+            self._train_by_own(until, due)
+        self.done = [int(done) for done in comm.exchange(str(worker.done))]
         return RankReport(list(range(begun, worker.done)), worker.times_s[first:], worker.losses[first:])
 
-    def settle(self) -> None:
-        """See Role. Their mean."""
-        average(self.worker.weights, self.comm)
-
-    # -- the methods ----------------------------------------------------------------------------------
-
-    def d_psgd(self, until: int, asked: Asked) -> None:
-        """Stop at a step that all know in advance."""
-        d_psgd(self.worker, metropolis(graph(self._config, self.comm.size)), until, asked)
-
-    def ad_psgd(self, until: int, asked: Asked) -> None:
-        """Stop soon after the first rank is there."""
-        config = self._config
-        ad_psgd(self.worker, graph(config, self.comm.size), config.steps, config.seed, self._due(until, asked))
-
-    def local_sgd(self, until: int, asked: Asked) -> None:
-        """Stop at the first average from there on: an extra one would change the rest of the run."""
-        config = self._config
-        switch = round((config.switch_share or 0.0) * config.steps)  # counted from the start of the whole run
-        local_steps = post_local(switch, config.local_steps)
-        local_sgd(self.worker, config.steps, local_steps, config.algorithm, self._due(until, asked))
-
-    def diloco(self, until: int, asked: Asked) -> None:
-        """Stop after the first round from there on."""
-        config, h = self._config, self._config.local_steps
-        diloco(
-            self.worker,
-            config.steps // h,
-            h,
-            outer=self._outer,
-            outer_rate=config.outer_rate,
-            algorithm=config.algorithm,
-            asked=self._due(until, asked),
-        )
-
-    def own(self, until: int, asked: Asked) -> None:
-        """A program's method: stop soon after the first rank is there.
+    def _train_by_own(self, until: int, due: Asked) -> None:
+        """By a program's method: stop soon after the first rank is there.
 
         Raises:
             ArgumentError: on all ranks: it ended before, although no rank was asked to stop; on one, that it did not
@@ -105,21 +86,22 @@ class Peer(Role):
         """
         config, worker = self._config, self.worker
         ahead = worker.done - len(worker.losses)
-        OWN.find(config.method)(worker, config, self._due(until, asked))
+        OWN.find(config.method)(worker, config, due)
         if worker.done - len(worker.losses) != ahead:
             raise ArgumentError(
                 f"method {config.method} found {len(worker.losses)} gradients for {worker.done - ahead} steps on rank "
                 f"{self.comm.rank}; needs one find_gradient for each descend, and steps counted from worker.done"
             )
-        ended = self.comm.exchange("" if worker.done < until and not asked() else "there")
+        ended = self.comm.exchange("" if worker.done < until and not due() else "there")
         if not (any(ended) if until < config.steps else all(ended)):
             raise ArgumentError(
                 f"method {config.method} ended after {worker.done} steps on rank {self.comm.rank}, not asked to; "
                 f"needs {config.steps}, each made by worker.descend"
             )
 
-    def _due(self, until: int, asked: Asked) -> Asked:
-        return lambda: asked() or (until < self._config.steps and self.worker.done >= until)
+    def collect(self) -> None:
+        """See Role. Their mean."""
+        average(self.worker.weights, self.comm)
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
@@ -140,7 +122,7 @@ class Peer(Role):
             found |= {f"{_OUTER}{name}/": x for name, x in self._outer.vectors().items()}
         return {prefix: Shard(0, x) for prefix, x in found.items()}
 
-    def numbers(self) -> list[int]:
+    def optimizer_steps(self) -> list[int]:
         """See Role."""
         return [int(steps) for steps in self.comm.exchange(str(self._rule.num_steps))]
 
@@ -176,12 +158,3 @@ def _restore(rule: Optimizer, wanted: dict[str, Shard], prefix: str, num_steps: 
     ends = {f"{prefix}{name}/": name for name in rule.vectors()}
     found = {ends[end]: shard.data for at, shard in wanted.items() for end in ends if at.endswith(end)}
     rule.restore(found, num_steps)
-
-
-_WAYS: dict[str, Callable[[Peer, int, Asked], None]] = {
-    "d-psgd": Peer.d_psgd,
-    "ad-psgd": Peer.ad_psgd,
-    "local-sgd": Peer.local_sgd,
-    "post-local": Peer.local_sgd,
-    "diloco": Peer.diloco,
-}

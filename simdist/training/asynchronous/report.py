@@ -39,7 +39,7 @@ def report(results: Results, text: Text) -> Report:
         f"{_steps(results.done)} of each worker, {at_most(config)}{config.global_batch_size} windows a step of all"
         f"{since(_begun(results))} in {duration(seconds)}: "
         f"{results.targets / seconds if seconds else 0:,.0f} tokens/s, {flops_per_s / 1e9:.1f} GFLOP/s a worker",
-        f"waited for others: {_shares(results.waited_shares(), results.all_ranks, p - results.num_workers)}",
+        f"waited for others: {_shares(results.waited_shares(), results.ranks, p - results.num_workers)}",
     ]
     if config.validation_windows and results.judged:
         summary.append(judged(results.judged, min(results.done), results.validation_loss, text))
@@ -172,7 +172,7 @@ def _compute_s(results: Results) -> float | None:
     config, n, b = results.config, results.num_workers, results.backups
     if config.method not in ("async", "bsp", "backup") or not config.compute_seconds:
         return None
-    factors = sorted(slowed(config).get(rank, 1.0) for rank in results.all_ranks[-n:])
+    factors = sorted(slowed(config).get(rank, 1.0) for rank in results.ranks[-n:])
     if config.method == "async":
         return config.compute_seconds * fmean(factors)
     if config.compute_time == "exponential" and not slowed(config):

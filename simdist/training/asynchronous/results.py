@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
+from math import isfinite, isnan
 from statistics import fmean
 from typing import NamedTuple
 
@@ -45,7 +45,7 @@ class Results:
         record: of all ranks, from the beginning, as far as it was kept.
         stretches: of the run.
         windows: of (step, worker): how many windows that worker trains on in that step.
-        ranks: those of the parts; 0, 1, 2 … if none were lost.
+        ranks: those of the parts.
         lost: the ranks that have died.
         ranks_per_node: how many are on a node; 0 if all are on one.
     """
@@ -58,7 +58,7 @@ class Results:
     record: Trace
     stretches: list[Stretch]
     windows: Callable[[int, int], int]
-    ranks: tuple[int, ...] = ()
+    ranks: Sequence[int]
     lost: tuple[int, ...] = ()
     ranks_per_node: int = 0
 
@@ -68,19 +68,9 @@ class Results:
         return len(self.done)
 
     @property
-    def all_ranks(self) -> Sequence[int]:
-        """The ranks of the parts."""
-        return self.ranks or range(len(self.parts))
-
-    @property
     def backups(self) -> int:
         """How many gradients a step can do without; a dead worker's is one of them."""
         return (self.config.backups or 0) - len(self.lost)
-
-    @property
-    def start_s(self) -> float:
-        """When it began, on the communicator's clock."""
-        return self.stretches[0].start_s
 
     @property
     def workers(self) -> list[RankReport]:
@@ -123,7 +113,7 @@ class Results:
         first = len(self.parts) - self.num_workers
         windows = sum(
             self.windows(step, rank - first)
-            for rank, report in zip(self.all_ranks[first:], self.workers, strict=True)
+            for rank, report in zip(self.ranks[first:], self.workers, strict=True)
             for step in report.clocks
         )
         return windows * build(self.config).targets_per_window
@@ -158,11 +148,11 @@ class Results:
 
     def _last(self, steps: int) -> tuple[float, float]:
         """The start and end of this many last steps, as far as they are on the record."""
-        recorded_s = min(max((s.end_s for s in self.record if s.rank == rank), default=0.0) for rank in self.all_ranks)
+        recorded_s = min(max((s.end_s for s in self.record if s.rank == rank), default=0.0) for rank in self.ranks)
         begun = [report.times_s for report in self.workers if report.times_s]
         times_s = min(begun, key=lambda times_s: times_s[-1], default=[])
         known = [t for t in times_s if t <= recorded_s] or times_s[:1] or [recorded_s]
-        return (known[-1 - steps] if len(known) > steps else self.start_s), known[-1]
+        return (known[-1 - steps] if len(known) > steps else self.stretches[0].start_s), known[-1]
 
     @cached_property
     def averages(self) -> list[Span]:
@@ -188,10 +178,8 @@ class Results:
         With servers, over the whole run: waiting for answers or requests. Without, over the kept record: when it
         communicated and did not compute.
         """
-        known = [report.waited_share for report in self.parts]
-        shares = [share for share in known if share is not None]
-        if len(shares) == len(known):
-            return shares
+        if not any(isnan(report.waited_s) for report in self.parts):
+            return [report.waited_s / report.elapsed_s if report.elapsed_s else 0.0 for report in self.parts]
         told = window(self.record, *self._last(max(1, self.config.trace_steps)), halves=True).statistics()
         return [rank.communicating_s / rank.elapsed_s if rank.elapsed_s else 0.0 for rank in told]
 

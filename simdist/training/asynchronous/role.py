@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import nan
+from operator import add
 from typing import NamedTuple
 
 from simdist.asynchronous.worker import Asked
@@ -20,8 +21,7 @@ class RankReport(NamedTuple):
     Attributes:
         clocks, times_s, losses: of each step that this rank finished as a worker: its number, when its gradient
             was ready, on the communicator's clock, and the loss, in nats a byte.
-        waited_s, elapsed_s: how long it waited for others, and how long it took in all; waited_s is None where only
-            the record tells.
+        waited_s, elapsed_s: how long it waited for others, nan where only the record tells; how long it took in all.
         staleness: of each update that it applied as a server.
         num_late, num_given_up: updates that came too late to it as a server; steps that it gave up as a worker.
         costs: of its steps, as far as they are on the record.
@@ -34,7 +34,7 @@ class RankReport(NamedTuple):
     clocks: list[int]
     times_s: list[float]
     losses: list[float]
-    waited_s: float | None = None
+    waited_s: float = nan
     elapsed_s: float = 0.0
     staleness: Sequence[int] = ()
     num_late: int = 0
@@ -44,30 +44,9 @@ class RankReport(NamedTuple):
     norm: float = nan
     auxiliary_losses: Sequence[tuple[int, float]] = ()
 
-    @property
-    def waited_share(self) -> float | None:
-        """The part of its time that it waited."""
-        if self.waited_s is None:
-            return None
-        return self.waited_s / self.elapsed_s if self.elapsed_s else 0.0
-
     def then(self, later: "RankReport") -> "RankReport":
-        """This, and what came after it."""
-        waited_s = None if later.waited_s is None else (self.waited_s or 0.0) + later.waited_s
-        return RankReport(
-            self.clocks + later.clocks,
-            self.times_s + later.times_s,
-            self.losses + later.losses,
-            waited_s,
-            self.elapsed_s + later.elapsed_s,
-            [*self.staleness, *later.staleness],
-            self.num_late + later.num_late,
-            self.num_given_up + later.num_given_up,
-            [*self.costs, *later.costs],
-            self.flops + later.flops,
-            later.norm,
-            [*self.auxiliary_losses, *later.auxiliary_losses],
-        )
+        """This, and what came after it; both as lists."""
+        return RankReport(*map(add, self, later))._replace(norm=later.norm)
 
 
 class Role(ABC):
@@ -87,11 +66,11 @@ class Role(ABC):
         return min(self.done)
 
     @abstractmethod
-    def go(self, until: int, asked: Asked) -> RankReport:
+    def train(self, until: int, asked: Asked) -> RankReport:
         """Train until this many steps are done, or any rank is asked to stop; all ranks must call."""
 
     @abstractmethod
-    def settle(self) -> None:
+    def collect(self) -> None:
         """Set the weights on all ranks to the run's result; all must call."""
 
     @abstractmethod
@@ -99,7 +78,7 @@ class Role(ABC):
         """This rank's vectors for a checkpoint, each with one item a weight, by the prefix of their names there."""
 
     @abstractmethod
-    def numbers(self) -> list[int]:
+    def optimizer_steps(self) -> list[int]:
         """How many steps each worker's optimizer has made, or the servers'; all ranks must call."""
 
     @abstractmethod

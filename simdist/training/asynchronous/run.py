@@ -15,9 +15,8 @@ from simdist.errors import ArgumentError
 from simdist.training.asynchronous.checkpoint import AsynchronousState, load_checkpoint, read_origin, save_checkpoint
 from simdist.training.asynchronous.log import Log, Stretch
 from simdist.training.asynchronous.measured_gradient import MeasuredGradient, StepCost
-from simdist.training.asynchronous.methods import SERVED, SURVIVING
+from simdist.training.asynchronous.methods import SERVED, SURVIVING, check_ranks, first_worker
 from simdist.training.asynchronous.peer import Peer
-from simdist.training.asynchronous.ranks import check_ranks, first_worker
 from simdist.training.asynchronous.results import Results
 from simdist.training.asynchronous.role import RankReport, Role
 from simdist.training.asynchronous.served import Served
@@ -136,12 +135,12 @@ class AsynchronousRun:
         try:
             while self.done < steps and not self.stopped:
                 until = min(steps, (self._role.front // every + 1) * every) if every else steps
-                yield self._go(until, asked)
+                yield self._train_stretch(until, asked)
                 heard = asked.agreed(self.comm) if asked else []
                 self.stopped = ending(heard)
                 if every or heard:
                     self.save()
-            self._role.settle()
+            self._role.collect()
         finally:
             self.comm.recorder.on = on_record  # which a long run turns off
 
@@ -159,7 +158,7 @@ class AsynchronousRun:
             trace,
             self._stretches,
             self._windows,
-            tuple(self.comm.ranks),
+            self.comm.ranks,
             tuple(self.lost),
             self.comm.nodes.most if self.comm.num_nodes > 1 else 0,
         )
@@ -207,7 +206,7 @@ class AsynchronousRun:
         cut = AsynchronousState(
             State(saved_config(self.config), self.text.digest, loss, targets, self._seconds, auxiliary_loss),
             self._role.done,
-            self._role.numbers(),
+            self._role.optimizer_steps(),
             self._validation.unlogged,
             tallies,
             logged_s,
@@ -217,13 +216,13 @@ class AsynchronousRun:
 
     # -- a stretch ------------------------------------------------------------------------------------
 
-    def _go(self, until: int, asked: Interrupts | None) -> list[Line]:
+    def _train_stretch(self, until: int, asked: Interrupts | None) -> list[Line]:
         """Train one stretch; returns, on rank 0, the lines of the marks that all workers have reached."""
         comm, gradient, first = self.comm, self._gradient, first_worker(self.config)
         comm.barrier()
         start_s = comm.clock()
         gradient.begin()
-        report = self._role.go(until, (lambda: asked.rung) if asked else (lambda: False))
+        report = self._role.train(until, (lambda: asked.rung) if asked else (lambda: False))
         if self._role.comm is not comm:
             comm = self._go_without(self._role.comm)
         # A rank behind the front keeps a copy for the marks that others have passed: a checkpoint has no copies.

@@ -58,7 +58,7 @@ class Served(Role):
         self._state: ServerState | None = None
         self.done = [0] * self._layout.num_workers
 
-    def go(self, until: int, asked: Asked) -> RankReport:
+    def train(self, until: int, asked: Asked) -> RankReport:
         """See Role. Under a bound all workers make `until` steps; without one, at least the slowest does."""
         config, bounded = self._config, self._config.method != "async"
         report = train(
@@ -122,7 +122,7 @@ class Served(Role):
         self._gradient.trim()
         return self._rates(step)
 
-    def settle(self) -> None:
+    def collect(self) -> None:
         """See Role. All servers' weights together."""
         if self._state is not None:
             self._weights[self._keys] = self._state.vectors["weights"]
@@ -138,7 +138,7 @@ class Served(Role):
         state = self._state or self._first_state()
         return {self._prefix(name): Shard(self._keys.start, x) for name, x in state.vectors.items()}
 
-    def numbers(self) -> list[int]:
+    def optimizer_steps(self) -> list[int]:
         """See Role."""
         return [self._optimizer_steps]
 

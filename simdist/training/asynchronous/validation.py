@@ -8,8 +8,7 @@ from simdist.asynchronous.local_sgd import average
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.nn import Model
-from simdist.training.asynchronous.methods import SERVED, gossips
-from simdist.training.asynchronous.ranks import first_worker
+from simdist.training.asynchronous.methods import SERVED, first_worker, gossips
 from simdist.training.config import Config
 from simdist.training.evaluation import Evaluator
 from simdist.training.text import Text

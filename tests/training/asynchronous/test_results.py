@@ -53,7 +53,8 @@ def results(**settings):
         Span(0, "main", "update", 10.0, 18.0)
     ]
     parts = [server, *(worker._replace(costs=costs, flops=1000, norm=0.0) for worker in (fast, slow))]
-    return Results(Config(**CONFIG | settings), [4, 4], 4.0, 4, parts, Trace(spans, 3), [Stretch(10.0, 0.0)], three)
+    record, stretches = Trace(spans, 3), [Stretch(10.0, 0.0)]
+    return Results(Config(**CONFIG | settings), [4, 4], 4.0, 4, parts, record, stretches, three, range(3))
 
 
 def test_a_rank_that_waits_for_a_message_sent_later_has_waited():
@@ -150,7 +151,7 @@ def test_stretches_are_put_together():
 
 def test_of_many_ranks_it_tells_how_long_they_waited_on_average_and_at_most():
     server, fast, slow = results().parts
-    many = replace(results(), parts=[server, fast, *[slow] * 15], done=[4] * 16)
+    many = replace(results(), parts=[server, fast, *[slow] * 15], done=[4] * 16, ranks=range(17))
     told = str(report(many, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
     assert "servers 25.0% on average, 25.0% to 25.0%; workers 3.1% on average, 0.0% to 50.0%" in told
 
@@ -171,7 +172,7 @@ def test_it_tells_who_does_what_with_whom(settings, words):
 def test_pauses_do_not_count():
     told = results()
     later = [Stretch(10.0, 0.0), Stretch(15.0, 3.0)]  # from 13 s to 15 s there was a pause
-    found = Results(told.config, told.done, 4.0, 4, told.parts, told.record, later, three)
+    found = Results(told.config, told.done, 4.0, 4, told.parts, told.record, later, three, range(3))
     assert [m.time_s for m in found.timed_losses if m.time_s > 3][-2:] == [4.0, 6.0]
     assert found.seconds == 6.0
 
