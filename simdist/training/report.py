@@ -1,7 +1,7 @@
 """Report: what a run reached and cost, measured beside predicted beside formula."""
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,12 +9,12 @@ from simdist.arrays import Moment
 from simdist.cluster import Cluster
 from simdist.nn.formulas import model_flops
 from simdist.parallel import Compressed
+from simdist.parallel.expert import routes
 from simdist.parallel.memory import Prediction, memory_rows
 from simdist.parallel.pipeline import PipelineRow, Taken
 from simdist.parallel.precision import precision
 from simdist.trace import Trace
 from simdist.training.config import Config
-from simdist.training.experts import experts_words
 from simdist.training.memory import predictions
 from simdist.training.methods import CUTTING
 from simdist.training.models import build, shape
@@ -26,14 +26,22 @@ from simdist.training.pipeline_report import (
     memory,
     predicted_pipeline,
 )
-from simdist.training.rings import rings
 from simdist.training.shared_memory import shared_memory_bytes
 from simdist.training.text import Text
-from simdist.training.traffic import Call, calls, costs, formulas, predicted_seconds, sent, transfer_seconds
+from simdist.training.traffic import (
+    Call,
+    calls,
+    costs,
+    formulas,
+    predicted_seconds,
+    ring_attention,
+    sent,
+    transfer_seconds,
+)
 from simdist.training.trainer import Line, Trainer
 from simdist.words import aligned, counted
 
-__all__ = ["Report", "Row", "at_most", "count", "duration", "judged", "milliseconds", "report", "since"]
+__all__ = ["Report", "Row", "at_most", "count", "duration", "loss_words", "milliseconds", "report", "since"]
 
 
 _LEGEND = (
@@ -95,7 +103,7 @@ def report(
     config, step = trainer.config, calls(trace)
     summary = _summary(trainer, line, step, matmul_flops_per_s)
     if config.experts:
-        summary.append(experts_words(line, trace))
+        summary.append(_experts(line, trace))
     prediction = predicted_pipeline(trainer.method, config)
     words = (*_LEGEND, _OWN_PART) if config.zero in (1, 2) and not precision(config.precision).mixed else _LEGEND
     rows = _rows(trainer, step, trace, cluster, prediction) if trainer.comm.size > 1 else []
@@ -109,19 +117,19 @@ def report(
 
 def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flops_per_s: float) -> list[str]:
     """What was trained, how, how fast, and to which loss."""
-    config, total, method = trainer.config, trainer.profiler.total, trainer.method
+    config, total, done = trainer.config, trainer.profiler.total, trainer.done
     summary = [
         f"{config.model}, {build(config).parameters.size:,} parameters in {config.precision}, {config.optimizer}, "
         f"{_ranks(trainer, step)}",
-        f"{counted(trainer.done, 'step')} of {at_most(config)}{config.global_batch_size} windows"
-        f"{since(trainer.done - total.steps)} in {duration(total.seconds)}: "
+        f"{counted(done, 'step')} of {at_most(config)}{config.global_batch_size} windows"
+        f"{since(done - total.steps)} in {duration(total.seconds)}: "
         f"{total.per_second(total.targets):,.0f} tokens/s, "
         f"{_rate(total.per_second(total.flops), matmul_flops_per_s)}{_mfu(trainer, matmul_flops_per_s)}, "
         f"{total.communication_share:.0%} of the time in communication",
-        *([judged(line.step, trainer.done, line.validation_loss, trainer.text)] if config.validation_windows else []),
+        *([loss_words(line.step, done, line.validation_loss, trainer.text)] if config.validation_windows else []),
         peak_words(trainer.ledger.peak),
     ]
-    if isinstance(method, Compressed):
+    if isinstance(method := trainer.method, Compressed):
         saved = method.compressor.saved_share
         than = f"{abs(saved):.1%} {'more' if saved < 0 else 'fewer'} bytes than a ring all-reduce sends"
         summary.append(f"{method.compressor.name}: {than}")
@@ -131,7 +139,7 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
     return summary
 
 
-def judged(step: int, done: int, loss: float, text: Text) -> str:
+def loss_words(step: int, done: int, loss: float, text: Text) -> str:
     """How well the model predicts after a step, and how well unigrams and bigrams do.
 
     Args:
@@ -192,6 +200,17 @@ def _memory_rows(
     ]
 
 
+def _experts(line: Line, trace: Trace) -> str:
+    """The experts' auxiliary loss, and how even their loads are, if that is on the record."""
+    words = f"experts: auxiliary loss {line.auxiliary_loss:.4f} nats a byte, beside the loss"
+    found = [routed for routed in routes(trace).values() if 0 < sum(routed.asked) < inf]  # of phantoms nan
+    if found:
+        most = max(max(routed.asked) * len(routed.asked) / sum(routed.asked) for routed in found)
+        dropped = sum(sum(routed.dropped) for routed in found) / sum(sum(routed.asked) for routed in found)
+        words += f"; the busiest is asked for {most:.2f} times its share, {dropped:.1%} of choices are dropped"
+    return words
+
+
 def _rate(flops_per_s: float, matmul_flops_per_s: float) -> str:
     share = f" ({flops_per_s / matmul_flops_per_s:.0%} of the rate of matrix products)" if matmul_flops_per_s else ""
     rate = f"{flops_per_s / 1e9:.1f} GFLOP/s" if flops_per_s < 1e12 else f"{flops_per_s / 1e12:.1f} TFLOP/s"
@@ -222,7 +241,7 @@ def _rows(
     took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
     messages, sent_bytes = (prediction.messages[0], prediction.taken[0].sent_bytes) if prediction else (0, 0)
     measured = sent(trace)
-    ring = rings(trace, trainer.config.sp or 1, itemsize)  # whose messages belong to no collective, either
+    ring = ring_attention(trace, trainer.config.sp or 1, itemsize)  # whose messages belong to no collective, either
     predicted_s = sum(predicted_seconds(cluster, call, itemsize) * n for call, n in step.items())
     shared = shared_memory_bytes(trace, step, comm, itemsize)
     return [

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import add
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,18 +18,21 @@ from simdist.collectives.cost import case_of as case_on
 from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
+from simdist.parallel.sequence import RINGS, ring_attention_cost
 from simdist.trace import Span, Trace
 from simdist.trace.kind import COLLECTIVES, kind
 from simdist.training.profiler import STEP
 
 __all__ = [
     "Call",
+    "RingAttention",
     "calls",
     "case_of",
     "costs",
     "formulas",
     "last_step",
     "predicted_seconds",
+    "ring_attention",
     "scratch_bytes",
     "sent",
     "transfer_seconds",
@@ -101,6 +105,39 @@ def sent(trace: Trace) -> tuple[int, int]:
     """How many messages rank 0 sent in the last step, and their bytes."""
     sends = [s.bytes for s in last_step(trace) if s.name == "send"]
     return len(sends), sum(sends)
+
+
+class RingAttention(NamedTuple):
+    """What a rank sends in all passes of ring attention of a step.
+
+    Attributes:
+        messages, sent_bytes: counted by `ring_attention_cost`.
+        formula_bytes: by the paper, in which derivatives have no more bytes than what they are of.
+    """
+
+    messages: int = 0
+    sent_bytes: int = 0
+    formula_bytes: int = 0
+
+
+def ring_attention(trace: Trace, ranks: int, itemsize: int) -> RingAttention:
+    """Of rank 0 in the last step on the record, by its passes; 0 where it has none.
+
+    Args:
+        ranks: of each ring.
+        itemsize: of keys and values.
+
+    Source: Liu, Zaharia, Abbeel 2023, arXiv 2310.01889: a block of keys and values goes from each rank to the next,
+    while that works on another.
+    """
+    found = RingAttention()
+    for span in last_step(trace):
+        if span.name in RINGS:
+            backward = span.name == RINGS[1]
+            cost = ring_attention_cost(ranks, span.bytes, itemsize, backward=backward)
+            formula = (2 if backward else 1) * (ranks - 1) * span.bytes
+            found = RingAttention(*map(add, found, (cost.messages, cost.sent_bytes, formula)))
+    return found
 
 
 def last_step(trace: Trace) -> list[Span]:

@@ -101,7 +101,7 @@ class Trainer:
         self.stopped: signal.Signals | None = None
         self.diverged_at = 0
         self._loss = 0.0  # since the last line: summed over what this rank has seen,
-        self._auxiliary_loss = 0.0  # likewise of the layers themselves,
+        self._auxiliary_loss = 0.0  # likewise of the layers themselves, of a token once,
         self._targets = 0  # and how many bytes all ranks together have predicted
         self._seconds = 0.0  # before a resumption
         self._first_span = len(comm.recorder.rows)
@@ -131,7 +131,7 @@ class Trainer:
                 end the run.
         """
         steps = range(self.done, self.config.steps)
-        with Prefetcher(self._part, steps) as parts:
+        with Prefetcher(lambda step: self._batches.part(step, self.data.rank, self.data.size), steps) as parts:
             for step in steps:
                 targets = self._batches.size(step) * self.method.model.targets_per_window
                 with self.profiler.step(step, targets), self._remembered(step):
@@ -140,7 +140,8 @@ class Trainer:
                     self._step(part)
                 self.done += 1
                 self._targets += targets
-                yield self._line() if self._line_is_due() else None
+                due = self.done in (1, self.config.steps) or self.done % self.config.interval == 0
+                yield self._line() if due else None
                 self._heed(asked)
                 if self.stopped:
                     return
@@ -163,7 +164,7 @@ class Trainer:
         self.done, state = restore_state(root, self.comm, self.method, origin.step)
         self._targets = state.targets
         self._loss = state.loss if self.data.rank == 0 else 0.0
-        self._restore_auxiliary_loss(state.auxiliary_loss)
+        self._auxiliary_loss = state.auxiliary_loss if self.comm.rank == 0 else 0.0
         self._seconds = state.seconds
         return changes(self.config, self.text.digest, state)
 
@@ -172,10 +173,11 @@ class Trainer:
         if self.checkpoints is None:
             return
         loss = total(self._loss, self.data)
-        self._loss = loss if self.data.rank == 0 else 0.0  # as in a run that resumes from here
         seconds = float(self.comm.exchange(repr(self._seconds_so_far))[0])  # of rank 0, which writes the log
         auxiliary_loss = self._all_auxiliary_loss()
-        self._restore_auxiliary_loss(auxiliary_loss)
+        # As in a run that resumes from here:
+        self._loss = loss if self.data.rank == 0 else 0.0
+        self._auxiliary_loss = auxiliary_loss if self.comm.rank == 0 else 0.0
         state = State(self._saved_config, self.text.digest, loss, self._targets, seconds, auxiliary_loss)
         keep = self.config.keep_checkpoints or None
         save_state(self.checkpoints, self.comm, self.done, self.method, state, keep)
@@ -210,10 +212,6 @@ class Trainer:
             yield
         self.remembered.append((start_s, self.comm.clock()))
 
-    def _part(self, step: int) -> Part:
-        """This rank's part of a batch."""
-        return self._batches.part(step, self.data.rank, self.data.size)
-
     def _step(self, part: Part) -> None:
         """One step."""
         config, method = self.config, self.method
@@ -225,9 +223,10 @@ class Trainer:
         if not isfinite(loss):
             self.diverged_at = self.diverged_at or self.done + 1
         self._loss += loss
-        self._auxiliary_loss += losses.total
+        # So many ranks do the same work on the same tokens, outside the layers that tp splits.
+        self._auxiliary_loss += losses.total / (1 if config.sequence_parallel else config.tp or 1)
         if config.check_every and (self.done + 1) % config.check_every == 0:
-            check_replicas(method.model.parameters, self.method.comm)
+            check_replicas(method.model.parameters, method.comm)
 
     def _heed(self, asked: Interrupts | None) -> None:
         """At the end of a step: write a checkpoint if one is due, or if a signal asks for one."""
@@ -239,9 +238,6 @@ class Trainer:
         self.stopped = ending(heard)
 
     # -- the log --------------------------------------------------------------------------------------
-
-    def _line_is_due(self) -> bool:
-        return self.done in (1, self.config.steps) or self.done % self.config.interval == 0
 
     def _line(self) -> Line:
         """The log's line now."""
@@ -268,15 +264,5 @@ class Trainer:
         return self._seconds + self.profiler.total.seconds
 
     def _all_auxiliary_loss(self) -> float:
-        """The loss of the layers themselves since the last line, on all ranks, counting each token once."""
-        if not self.config.experts:
-            return 0.0
-        return total(self._auxiliary_loss, self.comm) / self._alike
-
-    def _restore_auxiliary_loss(self, of_all: float) -> None:
-        self._auxiliary_loss = of_all * self._alike if self.comm.rank == 0 else 0.0
-
-    @property
-    def _alike(self) -> int:
-        """How many ranks do the same work on the same tokens, outside the layers that tp splits."""
-        return 1 if self.config.sequence_parallel else self.config.tp or 1
+        """The loss of the layers themselves since the last line, on all ranks."""
+        return total(self._auxiliary_loss, self.comm) if self.config.experts else 0.0

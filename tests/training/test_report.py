@@ -11,7 +11,7 @@ from simdist.nn.formulas import model_flops
 from simdist.trace import Span, Trace
 from simdist.training import Config, Trainer, report
 from simdist.training.models import shape
-from simdist.training.report import duration, judged, peak_words
+from simdist.training.report import duration, loss_words, peak_words
 from simdist.training.traffic import Call, transfer_seconds
 
 GPT = {"model": "gpt", "layers": 1, "width": 8, "heads": 2, "context_bytes": 6, "validation_windows": 4}
@@ -138,7 +138,7 @@ def test_without_a_record_nobody_knows_what_they_did(settings):
     ],
 )
 def test_how_well_it_predicts(step, loss, words):
-    assert judged(step, 5, loss, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)) == words
+    assert loss_words(step, 5, loss, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)) == words
 
 
 def test_times_and_peaks_in_words():

@@ -11,7 +11,7 @@ from simdist.parallel.precision import precision
 from simdist.training.asynchronous.methods import AVERAGING, GOSSIP, SERVED, graph, slowed
 from simdist.training.asynchronous.results import Results
 from simdist.training.models import build
-from simdist.training.report import Report, Row, at_most, count, duration, judged, milliseconds, since
+from simdist.training.report import Report, Row, at_most, count, duration, loss_words, milliseconds, since
 from simdist.training.shared_memory import SharedMemoryBytes
 from simdist.training.text import Text
 from simdist.words import counted
@@ -30,7 +30,7 @@ _GIVEN_UP = "A gradient given up is not sent here; in the paper it is, and dropp
 
 def report(results: Results, text: Text) -> Report:
     """The results and costs of a finished run, on rank 0."""
-    config, p = results.config, len(results.parts)
+    config, p = results.config, len(results.reports)
     seconds, num_parameters = results.seconds, build(config).parameters.size
     flops_per_s = fmean(worker.flops for worker in results.workers) / seconds if seconds else 0.0
     summary = [
@@ -42,17 +42,17 @@ def report(results: Results, text: Text) -> Report:
         f"waited for others: {_shares(results.waited_shares(), results.ranks, p - results.num_workers)}",
     ]
     if config.validation_windows and results.judged:
-        summary.append(judged(results.judged, min(results.done), results.validation_loss, text))
+        summary.append(loss_words(results.judged, min(results.done), results.validation_loss, text))
     if results.lost:
         lost = ", ".join(map(str, results.lost))
         summary.append(f"ranks that died, and without which the others went on: {lost}")
     if results.staleness:
         summary.append(f"staleness of an update: mean {fmean(results.staleness):.2f}, at most {max(results.staleness)}")
     if config.method == "backup":
-        late = sum(worker.num_late for worker in results.parts)
-        given_up = sum(worker.num_given_up for worker in results.parts)
+        late = sum(worker.num_late for worker in results.reports)
+        given_up = sum(worker.num_given_up for worker in results.reports)
         summary.append(f"{given_up} gradients given up because their step was over, {late} dropped for coming late")
-    given_up = any(worker.num_given_up for worker in results.parts)
+    given_up = any(worker.num_given_up for worker in results.reports)
     return Report(summary, _rows(results, num_parameters), (*_LEGEND, _GIVEN_UP) if given_up else _LEGEND)
 
 
@@ -91,7 +91,7 @@ def _who(results: Results) -> str:
 
 def _rows(results: Results, num_parameters: int) -> list[Row]:
     """A step of a worker: bytes, messages, time."""
-    config, p = results.config, len(results.parts)
+    config, p = results.config, len(results.reports)
     found = [cost for worker in results.workers for cost in worker.costs]
     if p == 1 or not found:
         return []
@@ -111,7 +111,7 @@ def _sent_bytes(results: Results, n: int) -> tuple[float | None, float | None]:
 
     Of a program's own method neither is known.
     """
-    config, p = results.config, len(results.parts)
+    config, p = results.config, len(results.reports)
     if config.method in SERVED:
         found = sum(len(worker.clocks) for worker in results.workers)
         given_up = sum(worker.num_given_up for worker in results.workers)  # which sent no gradient
@@ -136,7 +136,7 @@ def _sent_bytes(results: Results, n: int) -> tuple[float | None, float | None]:
 
 def _average(said: Callable[..., T], results: Results, n: int, **more: Any) -> T:
     """The cost or the formula of one of the averages of n bytes of weights."""
-    case = {"ranks": len(results.parts), "num_bytes": n, "ranks_per_node": results.ranks_per_node}
+    case = {"ranks": len(results.reports), "num_bytes": n, "ranks_per_node": results.ranks_per_node}
     case |= {"itemsize": precision(results.config.precision).dtype.itemsize}
     return said("all_reduce", results.averages[0].name.split()[1], **case, **more)
 
@@ -156,7 +156,7 @@ def _moved(results: Results, n: int) -> list[Row]:
     found = SharedMemoryBytes(
         measured=sum(s.bytes for s in spans) / len(averages) * share,
         predicted=(one.read_bytes + one.written_bytes) * share,
-        by_messages=2 * n * (len(results.parts) - 1) / len(results.parts) * share,
+        by_messages=2 * n * (len(results.reports) - 1) / len(results.reports) * share,
     )
     return [Row(*found.row())]
 

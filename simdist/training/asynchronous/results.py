@@ -41,11 +41,11 @@ class Results:
             those before them servers.
         validation_loss: the last; nan if there is none.
         judged: after which step that was; 0 if there is none.
-        parts: what each rank did.
+        reports: what each rank did.
         record: of all ranks, from the beginning, as far as it was kept.
         stretches: of the run.
         windows: of (step, worker): how many windows that worker trains on in that step.
-        ranks: those of the parts.
+        ranks: those of the reports.
         lost: the ranks that have died.
         ranks_per_node: how many are on a node; 0 if all are on one.
     """
@@ -54,7 +54,7 @@ class Results:
     done: list[int]
     validation_loss: float
     judged: int
-    parts: list[RankReport]
+    reports: list[RankReport]
     record: Trace
     stretches: list[Stretch]
     windows: Callable[[int, int], int]
@@ -74,8 +74,8 @@ class Results:
 
     @property
     def workers(self) -> list[RankReport]:
-        """The parts of the workers."""
-        return self.parts[-self.num_workers :]
+        """The reports of the workers."""
+        return self.reports[-self.num_workers :]
 
     @cached_property
     def timed_losses(self) -> list[TimedLoss]:
@@ -110,7 +110,7 @@ class Results:
     @property
     def targets(self) -> int:
         """How many bytes the workers have predicted in the steps that they finished, without those that died."""
-        first = len(self.parts) - self.num_workers
+        first = len(self.reports) - self.num_workers
         windows = sum(
             self.windows(step, rank - first)
             for rank, report in zip(self.ranks[first:], self.workers, strict=True)
@@ -129,7 +129,7 @@ class Results:
     @property
     def staleness(self) -> list[int]:
         """The staleness of every update, in the order in which each server applied them."""
-        return [found for report in self.parts for found in report.staleness]
+        return [found for report in self.reports for found in report.staleness]
 
     # -- the record -----------------------------------------------------------------------------------
 
@@ -178,8 +178,8 @@ class Results:
         With servers, over the whole run: waiting for answers or requests. Without, over the kept record: when it
         communicated and did not compute.
         """
-        if not any(isnan(report.waited_s) for report in self.parts):
-            return [report.waited_s / report.elapsed_s if report.elapsed_s else 0.0 for report in self.parts]
+        if not any(isnan(report.waited_s) for report in self.reports):
+            return [report.waited_s / report.elapsed_s if report.elapsed_s else 0.0 for report in self.reports]
         told = window(self.record, *self._last(max(1, self.config.trace_steps)), halves=True).statistics()
         return [rank.communicating_s / rank.elapsed_s if rank.elapsed_s else 0.0 for rank in told]
 

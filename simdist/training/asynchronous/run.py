@@ -100,7 +100,7 @@ class AsynchronousRun:
         self._log = Log(config, self._windows, self.num_workers, self.marks)
         self._stretches: list[Stretch] = []
         self._seconds = 0.0  # of all stretches, including those before a resumption
-        self._parts: list[RankReport] = []
+        self._reports: list[RankReport] = []
 
     @property
     def num_workers(self) -> int:
@@ -154,7 +154,7 @@ class AsynchronousRun:
             self._role.done,
             self._validation.last[1],
             self._validation.last[0],
-            self._parts,
+            self._reports,
             trace,
             self._stretches,
             self._windows,
@@ -190,7 +190,7 @@ class AsynchronousRun:
         cut = load_checkpoint(root, self.comm, self.model.parameters, wanted, origin, self.num_workers)
         self._role.restore(wanted, cut)
         self._seconds = cut.state.seconds
-        self._validation.go_on(self.done, cut.judged)
+        self._validation.resume(self.done, cut.judged)
         self._gradient.skip(self._validation.pending)
         self._log = Log(self.config, self._windows, self.num_workers, self.marks, cut.tallies, cut.logged_s)
         return changes(self.config, self.text.digest, cut.state)
@@ -244,7 +244,7 @@ class AsynchronousRun:
         """Continue with the ranks that are left after others died."""
         kept = [i for i, rank in enumerate(self.comm.ranks) if rank in left.ranks]
         self.lost += sorted(set(self.comm.ranks) - set(left.ranks))
-        self._parts = [self._parts[i] for i in kept] if self._parts else []
+        self._reports = [self._reports[i] for i in kept] if self._reports else []
         self._validation.regroup(left)
         self.comm = left
         return left
@@ -257,7 +257,7 @@ class AsynchronousRun:
         first = first_worker(self.config)
         numbers = [rank - first for rank in self.comm.ranks[first:]]
         self._log.add(stretch, dict(zip(numbers, parts[first:], strict=True)))
-        self._parts = [a.then(b) for a, b in zip(self._parts, parts, strict=True)] if self._parts else parts
+        self._reports = [a.then(b) for a, b in zip(self._reports, parts, strict=True)] if self._reports else parts
 
     def _windows(self, step: int, worker: int) -> int:
         """How many windows a worker trains on in a step."""

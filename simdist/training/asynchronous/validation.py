@@ -62,7 +62,7 @@ class Validation:
         self._comm = comm
         self.evaluator = Evaluator(self._text.validation, comm, self._config, self._model.targets_per_window)
 
-    def go_on(self, done: int, unlogged: Iterable[tuple[int, float]]) -> None:
+    def resume(self, done: int, unlogged: Iterable[tuple[int, float]]) -> None:
         """Resume after this many steps, with these losses known."""
         self.unlogged = [(mark, loss) for mark, loss in unlogged if mark in self.pending]
         known = {mark for mark, _ in self.unlogged}
@@ -80,13 +80,12 @@ class Validation:
         spare = parameters.gradient
         parameters.bind(x, spare)
         for i in range(count):
-            if not served:
+            if not served or comm.rank == first:
                 x[...] = copies.iterates[i]
-                average(x, comm)
-            else:
-                if comm.rank == first:
-                    x[...] = copies.iterates[i]
+            if served:
                 broadcast(x, comm, first)
+            else:
+                average(x, comm)
             self.last = self.pending.pop(0), self.evaluator.loss(lambda windows: self._model.forward(windows)[0])
             self.unlogged.append(self.last)
         parameters.bind(self._weights, spare)

@@ -65,7 +65,7 @@ def test_a_rank_that_waits_for_a_message_sent_later_has_waited():
     spans += [Span(2, "main", "compute", t - 1, t) for t in times_s[2]]
     parts = [RankReport(list(range(len(own))), own, [1.0] * len(own)) for own in times_s]
     settings = {"method": "d-psgd", "trace_steps": 4}
-    assert replace(results(**settings), parts=parts, record=Trace(spans, 3)).waited_shares() == [0.75, 0.0, 0.0]
+    assert replace(results(**settings), reports=parts, record=Trace(spans, 3)).waited_shares() == [0.75, 0.0, 0.0]
 
 
 MARKS = [(1, 5.0), (2, 4.5), (4, 4.0)]
@@ -130,8 +130,8 @@ def test_a_loss_counts_for_the_windows_that_it_is_of():
     """Step 0 has one window, which is the first worker's; step 3 has two, those that are left of a pass."""
     few = {0: (1, 0), 3: (1, 1)}
     told = replace(results(order="passes"), windows=lambda step, worker: few.get(step, (3, 3))[worker])
-    slow = told.parts[2]
-    told.parts[2] = slow._replace(losses=[nan, *slow.losses[1:]])
+    slow = told.reports[2]
+    told.reports[2] = slow._replace(losses=[nan, *slow.losses[1:]])
     found, _ = logged(told)
     assert [line.train_loss for line in found] == [4.0, (3 * 3.0 + 3 * 5.0) / 6, (3 * (2.0 + 4.0) + 1.0 + 3.0) / 8]
     assert [line.tokens_per_s for line in found] == [1 / 2, 6 / 2, 8 / 4]
@@ -150,8 +150,8 @@ def test_stretches_are_put_together():
 
 
 def test_of_many_ranks_it_tells_how_long_they_waited_on_average_and_at_most():
-    server, fast, slow = results().parts
-    many = replace(results(), parts=[server, fast, *[slow] * 15], done=[4] * 16, ranks=range(17))
+    server, fast, slow = results().reports
+    many = replace(results(), reports=[server, fast, *[slow] * 15], done=[4] * 16, ranks=range(17))
     told = str(report(many, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
     assert "servers 25.0% on average, 25.0% to 25.0%; workers 3.1% on average, 0.0% to 50.0%" in told
 
@@ -172,7 +172,7 @@ def test_it_tells_who_does_what_with_whom(settings, words):
 def test_pauses_do_not_count():
     told = results()
     later = [Stretch(10.0, 0.0), Stretch(15.0, 3.0)]  # from 13 s to 15 s there was a pause
-    found = Results(told.config, told.done, 4.0, 4, told.parts, told.record, later, three, range(3))
+    found = Results(told.config, told.done, 4.0, 4, told.reports, told.record, later, three, range(3))
     assert [m.time_s for m in found.timed_losses if m.time_s > 3][-2:] == [4.0, 6.0]
     assert found.seconds == 6.0
 
@@ -213,6 +213,6 @@ def test_a_loss_that_nobody_measured_is_not_called_divergence():
 
 def test_a_run_that_stops_before_its_first_step_has_a_report():
     idle = RankReport([], [], [], 0.0, 0.0)
-    told = replace(results(), done=[0, 0], parts=[idle] * 3, validation_loss=nan, judged=0)
+    told = replace(results(), done=[0, 0], reports=[idle] * 3, validation_loss=nan, judged=0)
     assert told.seconds == 0 and len(told.trace) > 0
     assert "0 steps of each worker" in str(report(told, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
