@@ -50,20 +50,29 @@ class TrainingJob:
 
     def train(self, comm: Communicator) -> int:
         """The whole run on one rank. Returns the exit code."""
-        if self.config.method in asynchronous_methods():
-            return self._train_asynchronously(comm)
-        phantom = self.config.device == "phantom"  # has no checkpoint to write, so a signal ends it at once
+        config = self.config
+
+        def tell(step: int, loss: float) -> None:
+            print(f"rank {comm.rank} comes to step {step} of {config.steps}, with a loss of {loss:.4f}", flush=True)
+
+        phantom = config.device == "phantom"  # has no checkpoint to write, so a signal ends it at once
         with nullcontext() if phantom else Interrupts() as asked:
-            trainer = Trainer(comm, self.config, text=self.text)
-            changes = trainer.resume(Path(self.resume) / CHECKPOINTS) if self.resume is not None else []
-            folder, trainer.checkpoints = self._folder(comm, trainer.done)
-            if folder:
-                self._show(trainer, asked, folder, changes)
+            run: Trainer | AsynchronousRun
+            if config.method in asynchronous_methods():
+                run = AsynchronousRun(comm, config, text=self.text, tell=tell)
             else:
-                for _ in trainer.run(asked):
-                    pass
-            self._finish(trainer, folder)
-        return _exit_code(trainer.stopped, comm)
+                run = Trainer(comm, config, text=self.text)
+            changes = run.resume(Path(self.resume) / CHECKPOINTS) if self.resume is not None else []
+            begun = run.done
+            folder, run.checkpoints = self._folder(comm, begun)
+            notes = [*_resume_notes(begun, changes), *self._checkpoint_notes(folder, comm)] if folder else []
+            if isinstance(run, Trainer):
+                self._train(run, asked, folder, notes)
+                self._finish(run, folder)
+            else:
+                self._train_asynchronously(run, asked, folder, notes)
+                self._finish_asynchronously(run, folder, begun)
+        return _exit_code(run.stopped, run.comm)
 
     def _folder(self, comm: Communicator, done: int) -> tuple[RunFolder | None, Path]:
         """Rank 0's folder for this run's files, and the path of the checkpoints of all ranks."""
@@ -89,10 +98,16 @@ class TrainingJob:
         name = f"{config.model}{method}-{p}rank{'s' if p > 1 else ''}"
         return RunFolder(self.out, config) if self.out else RunFolder.fresh(name, config)
 
-    def _show(self, trainer: Trainer, asked: Interrupts | None, folder: RunFolder, changes: list[str]) -> None:
-        """Train, and print the progress."""
+    def _train(
+        self, trainer: Trainer, asked: Interrupts | None, folder: RunFolder | None, notes: Sequence[str]
+    ) -> None:
+        """Train in common steps; rank 0 prints these notes and the progress."""
+        if folder is None:
+            for _ in trainer.run(asked):
+                pass
+            return
         with Progress(trainer.config.steps, trainer.done, folder.say) as progress:
-            for text in [*_goes_on(trainer.done, changes), *self._kept(folder, trainer.comm)]:
+            for text in notes:
                 progress.say(text)
             if trainer.comm.device.words:
                 progress.say(f"on {trainer.comm.device.words}")
@@ -107,16 +122,34 @@ class TrainingJob:
             if trainer.stopped:
                 progress.say(self._stopped(trainer.stopped, trainer.done, folder, trainer.comm))
 
-    def _kept(self, folder: RunFolder, comm: Communicator) -> list[str]:
+    def _train_asynchronously(
+        self, run: AsynchronousRun, asked: Interrupts | None, folder: RunFolder | None, notes: Sequence[str]
+    ) -> None:
+        """Train without a common step; the log's lines come when all ranks have stopped."""
+        if folder:
+            _tell(folder, "\n".join([*notes, _entropies(run.text)]))
+        headed = False
+        for lines in run.run(asked):
+            if folder and lines:
+                for line in lines:
+                    folder.write_line(line)
+                _tell(folder, table(lines, head=not headed))
+                headed = True
+        if folder and run.diverged_at:
+            _tell(folder, _diverged(run.diverged_at))
+        if folder and run.stopped:
+            _tell(folder, self._stopped(run.stopped, run.done, folder, run.comm))
+
+    def _checkpoint_notes(self, folder: RunFolder, comm: Communicator) -> list[str]:
         """How to go on from the checkpoints on the way: said at the start, as nobody may be left to say it later."""
         if not (every := self.config.checkpoint_every):
             return []
-        return [f"checkpoints every {every} steps; from the last one go on with: {self._again(folder, comm)}"]
+        return [f"checkpoints every {every} steps; from the last one go on with: {self._resume_command(folder, comm)}"]
 
     def _stopped(self, by: signal.Signals, done: int, folder: RunFolder, comm: Communicator) -> str:
-        return f"stopped by {by.name} after step {done}; go on with: {self._again(folder, comm)}"
+        return f"stopped by {by.name} after step {done}; go on with: {self._resume_command(folder, comm)}"
 
-    def _again(self, folder: RunFolder, comm: Communicator) -> str:
+    def _resume_command(self, folder: RunFolder, comm: Communicator) -> str:
         """The command that resumes the run, in the same world with the same number of ranks."""
         world = ["--world", "virtual"] if self.cluster else []
         ranks = ["--ranks", str(comm.size)] if self.cluster or comm.size > 1 else []
@@ -165,36 +198,6 @@ class TrainingJob:
         elif crowded := crowding(len(comm.nodes.neighbours(comm.rank))):
             told.summary.append(crowded)
 
-    # -- without a common step ------------------------------------------------------------------------
-
-    def _train_asynchronously(self, comm: Communicator) -> int:
-        """The same for an asynchronous method, whose log is assembled when all ranks have stopped."""
-        config = self.config
-
-        def tell(step: int, loss: float) -> None:
-            print(f"rank {comm.rank} comes to step {step} of {config.steps}, with a loss of {loss:.4f}", flush=True)
-
-        with Interrupts() as asked:
-            run = AsynchronousRun(comm, config, text=self.text, tell=tell)
-            changes = run.resume(Path(self.resume) / CHECKPOINTS) if self.resume is not None else []
-            begun = run.done
-            folder, run.checkpoints = self._folder(comm, begun)
-            if folder:
-                _tell(folder, "\n".join([*_goes_on(begun, changes), *self._kept(folder, comm), _entropies(run.text)]))
-            headed = False
-            for lines in run.run(asked):
-                if folder and lines:
-                    for line in lines:
-                        folder.write_line(line)
-                    _tell(folder, table(lines, head=not headed))
-                    headed = True
-            if folder and run.diverged_at:
-                _tell(folder, _diverged(run.diverged_at))
-            if folder and run.stopped:
-                _tell(folder, self._stopped(run.stopped, run.done, folder, run.comm))
-            self._finish_asynchronously(run, folder, begun)
-        return _exit_code(run.stopped, run.comm)
-
     def _finish_asynchronously(self, run: AsynchronousRun, folder: RunFolder | None, begun: int) -> None:
         """Write and print the results; see `_finish`."""
         results = run.results()
@@ -228,7 +231,7 @@ def _exit_code(stopped: signal.Signals | None, comm: Communicator) -> int:
     return 0 if stopped is None or comm.rank else 128 + stopped
 
 
-def _goes_on(done: int, changes: Sequence[str]) -> list[str]:
+def _resume_notes(done: int, changes: Sequence[str]) -> list[str]:
     """The message of a run that resumes; none otherwise."""
     otherwise = f", with {'; '.join(changes)}" if changes else ""
     return [f"goes on after step {done}{otherwise}"] if done else []

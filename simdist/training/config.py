@@ -28,9 +28,9 @@ from simdist.training.models import models, sized
 from simdist.training.option import Option, Per, checking_names, differing, option
 from simdist.training.pipelines import chunked, is_updating
 
-__all__ = ["BRINGING", "Config", "options"]
+__all__ = ["IMPLYING_METHOD", "Config", "options"]
 
-BRINGING = ("zero", "pp", "schedule", "chunks", "compress")
+IMPLYING_METHOD = ("zero", "pp", "schedule", "chunks", "compress")
 """Settings that imply their method, if none is given."""
 
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16"}

@@ -38,24 +38,24 @@ class Interrupts:
 
     def __init__(self, *signals: signal.Signals) -> None:
         self.signals = signals or (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-        self._bells: list[_Bell] = []
-        self._heeded: list[int] = []
+        self._handlers: list[_Handler] = []
+        self._handled: list[int] = []
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._bells = [_Bell.hang(number) for number in self.signals]
-            self._heeded = [bell.rings for bell in self._bells]
+            self._handlers = [_Handler.install(number) for number in self.signals]
+            self._handled = [handler.count for handler in self._handlers]
         return self
 
     def __exit__(self, *_: object) -> None:
-        for bell in self._bells:
-            bell.leave()
-        self._bells = []
+        for handler in self._handlers:
+            handler.remove()
+        self._handlers = []
 
     @property
     def rung(self) -> bool:
         """Whether this rank got a signal that `agreed` has not returned yet."""
-        return any(bell.rings > heeded for bell, heeded in zip(self._bells, self._heeded, strict=True))
+        return any(handler.count > handled for handler, handled in zip(self._handlers, self._handled, strict=True))
 
     def agreed(self, comm: Communicator) -> list[signal.Signals]:
         """The signals that came to any rank since the last call. All ranks must call.
@@ -64,16 +64,16 @@ class Interrupts:
 
         Cost: an all-reduce of a byte a signal.
         """
-        before = [bell.rings for bell in self._bells]
+        before = [handler.count for handler in self._handlers]
         heard = np.zeros(len(self.signals), np.uint8)
-        heard[: len(before)] = [now > then for now, then in zip(before, self._heeded, strict=True)]
+        heard[: len(before)] = [now > then for now, then in zip(before, self._handled, strict=True)]
         all_reduce(heard, comm, op="max")
         # A signal that came meanwhile counts as returned if its kind is returned now; else the next call returns it.
-        self._heeded = [
-            bell.rings if now else then for bell, now, then in zip(self._bells, heard, before, strict=False)
+        self._handled = [
+            handler.count if now else then for handler, now, then in zip(self._handlers, heard, before, strict=False)
         ]
-        for bell in self._bells:
-            bell.first_s = None
+        for handler in self._handlers:
+            handler.first_s = None
         return [number for number, now in zip(self.signals, heard, strict=True) if now]
 
 
@@ -82,34 +82,34 @@ def ending(heard: Iterable[signal.Signals]) -> signal.Signals | None:
     return next((number for number in heard if number != signal.SIGUSR1), None)
 
 
-class _Bell:
+class _Handler:
     """The handler of one signal: counts it. Virtual ranks, which share one process, share it too.
 
     Attributes:
-        rings: how often the signal came.
-        first_s: when it came first since it was last heeded; None where it has not.
+        count: how often the signal came.
+        first_s: when it came first since it was last handled; None where it has not.
     """
 
     def __init__(self, number: signal.Signals) -> None:
         self.number = number
-        self.rings = 0
+        self.count = 0
         self.first_s: float | None = None
         self._users = 1
         self._before: Any = None
 
     @classmethod
-    def hang(cls, number: signal.Signals) -> "_Bell":
-        """Install one, or share the one that is installed; for a signal that is ignored, one that never rings."""
+    def install(cls, number: signal.Signals) -> "_Handler":
+        """Install one, or share the one that is installed; for a signal that is ignored, one that never counts."""
         there = signal.getsignal(number)
-        if isinstance(there, _Bell):
+        if isinstance(there, _Handler):
             there._users += 1
             return there
-        bell = cls(number)
+        handler = cls(number)
         ignored = there is signal.SIG_IGN and number != signal.SIGUSR1  # see `simdist train`
-        bell._before = there if ignored else signal.signal(number, bell)
-        return bell
+        handler._before = there if ignored else signal.signal(number, handler)
+        return handler
 
-    def leave(self) -> None:
+    def remove(self) -> None:
         """The last user restores the previous handler."""
         self._users -= 1
         if self._users == 0:
@@ -121,7 +121,7 @@ class _Bell:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now_s = time.monotonic()
-        self.rings += 1
+        self.count += 1
         if self.first_s is None:
             self.first_s = now_s
         elif self.number != signal.SIGUSR1 and now_s - self.first_s >= _PATIENCE_S:

@@ -7,7 +7,7 @@ from typing import Any
 
 from simdist import toml
 from simdist.errors import ArgumentError
-from simdist.training.config import BRINGING, Config, options
+from simdist.training.config import IMPLYING_METHOD, Config, options
 from simdist.training.methods import PIPELINE
 from simdist.training.models import SIZES, kind
 from simdist.training.option import ELSEWHERE, Per
@@ -31,8 +31,8 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     base, over = spelled(base), spelled(over)
     settings: dict[str, Any] = {}
     changed = {name for name in over if name in base and base[name] != over[name]}
-    brought = any(name in over and over[name] != base.get(name) for name in BRINGING)
-    if brought and base.get("method", PIPELINE) != PIPELINE:  # a pipeline has such settings itself
+    implied = any(name in over and over[name] != base.get(name) for name in IMPLYING_METHOD)
+    if implied and base.get("method", PIPELINE) != PIPELINE:  # a pipeline has such settings itself
         changed.add("method")
     resized = "model" in changed and kind(base["model"]) == kind(over["model"])
     for name, what in options():
