@@ -61,7 +61,7 @@ def draw(args: argparse.Namespace) -> None:
 def _held(comm: Communicator, config: Config) -> tuple[dict[str, Place], Array]:
     """The part of each parameter that this rank holds, and the tokens of a text that it processes."""
     layout = Layout(comm, config)
-    parameters = layout.method(layout.model()).model.parameters
+    parameters = layout.method().model.parameters
     between = config.context_bytes // config.sp // (config.tp if config.sequence_parallel else 1)
     tokens = layout.parts.tokens(between) if layout.parts else np.arange(between)
     return {p.name: p.place for p in parameters}, tokens

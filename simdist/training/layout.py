@@ -14,7 +14,6 @@ from simdist.training.models import build
 from simdist.training.pipelines import pipeline
 
 if TYPE_CHECKING:
-    from simdist.nn import Model
     from simdist.parallel import Learner
     from simdist.training.config import Config
 
@@ -72,13 +71,10 @@ class Layout:
             if self.parts:
                 self.data = self.parts.data
 
-    def model(self) -> Model:
-        """This rank's part of the model, not yet bound to memory; with all layers, before a pipeline splits them."""
-        return build(self._config, self.parts)
-
-    def method(self, model: Model) -> Learner:
-        """The training method that the config asks for; all ranks must call."""
-        spread = self.parts.spread() if self.parts else None
+    def method(self) -> Learner:
+        """This rank's part of the model, trained by the method that the config asks for; all ranks must call."""
+        model = build(self._config, self.parts)  # with all layers, before a pipeline splits them
+        spread = self.parts.spread() if self.parts else None  # as the layers now built are split
         if self._mesh and self._config.method == PIPELINE:
             return pipeline(model, self._mesh, recipe(self._config), self._config, spread)
         return distribute(model, self._copies, self._config, spread)

@@ -111,16 +111,15 @@ class Trainer:
         self._saved_config = saved_config(config)  # now, while the files that it names exist
         layout = Layout(comm, config)
         self.data = layout.data
-        model = layout.model()
-        stride = model.targets_per_window
-        self._batches = Batches(self.text.train, config.global_batch_size, config.seed, config.order, stride)
-        self._evaluator = Evaluator(self.text.validation, self.data, config, stride)
         self._rate = config.rates()
         self.ledger = Ledger(comm.clock)
         self.remembered: deque[tuple[float, float]] = deque(maxlen=_LEDGER_STEPS)
         with recorded(self.ledger):
-            self.method = layout.method(model)
+            self.method = layout.method()
         self.ledger.begin()
+        stride = self.method.model.targets_per_window
+        self._batches = Batches(self.text.train, config.global_batch_size, config.seed, config.order, stride)
+        self._evaluator = Evaluator(self.text.validation, self.data, config, stride)
         self.profiler = Profiler(comm, config.trace_steps, self._first_span)
 
     def run(self, asked: Interrupts | None = None) -> Iterator[Line | None]:
