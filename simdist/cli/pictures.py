@@ -13,7 +13,7 @@ from simdist.trace import Trace
 from simdist.training import Line, Trainer
 from simdist.training.asynchronous.methods import SERVED
 from simdist.training.asynchronous.results import Results
-from simdist.training.pipeline_report import measured_and_simulated, predicted_pipeline
+from simdist.training.pipeline_report import predicted_pipeline
 from simdist.training.profiler import STEP
 from simdist.training.text import Text
 
@@ -30,8 +30,8 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
     points = [plots.Point(x.step, x.seconds, x.train_loss) for x in lines]
     figures = _losses(lines, points, trainer.text, trainer.config.method)
     prediction = predicted_pipeline(trainer.method, trainer.config)
-    went = measured_and_simulated(prediction, trace, cluster) if prediction else []
-    shown = 1 if went else _DRAWN_STEPS  # one step of a pipeline leaves room for the names of its actions
+    runs = prediction.measured_and_simulated(trace, cluster) if prediction else []
+    shown = 1 if runs else _DRAWN_STEPS  # one step of a pipeline leaves room for the names of its actions
     steps = [s for s in trace if s.name == STEP and s.rank == 0][-shown:]
     if steps:
         figures["timeline"] = plots.timeline(trace, start_s=steps[0].start_s, end_s=steps[-1].end_s)
@@ -41,10 +41,10 @@ def draw(folder: Path, lines: Sequence[Line], trace: Trace, trainer: Trainer, cl
     # Phantoms are not routed to particular experts.
     if any(0 < sum(routed.asked) < inf for routed in routes(trace).values()):
         figures["experts"] = plots.expert_load(trace)
-    if went:
-        name = went[0].schedule.name
-        runs = {f"{name}, {what}": run.trace() for what, run in zip(("measured", "predicted"), went, strict=True)}
-        figures["schedule"] = plots.pipeline_schedule(runs)
+    if runs:
+        name = runs[0].schedule.name
+        traces = {f"{name}, {what}": run.trace() for what, run in zip(("measured", "predicted"), runs, strict=True)}
+        figures["schedule"] = plots.pipeline_schedule(traces)
     _save(folder, figures)
 
 

@@ -38,16 +38,7 @@ from simdist.training.pipelines import over_links
 from simdist.training.record import gather_json
 from simdist.training.trainer import Trainer
 
-__all__ = [
-    "PipelinePrediction",
-    "figures",
-    "legend",
-    "measured_and_simulated",
-    "memory",
-    "predicted_pipeline",
-    "taken_by_all",
-]
-
+__all__ = ["PipelinePrediction", "predicted_pipeline", "taken_by_all"]
 
 _LEGEND = (
     "pipeline: the recorded step of median makespan; predicted by simulating the schedule with the",
@@ -72,6 +63,50 @@ class PipelinePrediction(NamedTuple):
     taken: list[Taken]
     messages: Sequence[int]
 
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """What the rows of a pipeline mean."""
+        return (*_LEGEND, *_UPDATES) if isinstance(self.method, PipeDream) else _LEGEND
+
+    def measured_and_simulated(self, trace: Trace, cluster: Cluster) -> list[Simulation]:
+        """The step of median makespan, as measured and as simulated with the mean times of its own actions; empty
+        without a record.
+        """
+        schedule, pp = self.method.schedule, self.method.mesh.pp
+        runs = executions(schedule, trace, pp.ranks)
+        if not runs:
+            return []
+        middle = median_low(run.makespan for run in runs)
+        measured = next(run for run in runs if run.makespan == middle)
+        num_bytes = max(stage.input_bytes for stage in self.stages)
+        return [measured, simulate(schedule, over_links(measured.times, cluster, pp.ranks, num_bytes))]
+
+    def rows(self, runs: Sequence[Simulation], took: Sequence[Taken]) -> list[PipelineRow]:
+        """All figures of the pipeline; none without a record.
+
+        Args:
+            runs: as `measured_and_simulated` gives them.
+            took: as `taken_by_all` gives it.
+        """
+        if not runs or not took:
+            return []
+        measured, simulated = runs
+        one = measured.schedule
+        times = replace(measured.times, overlapped=None)  # a pair takes about the sum, one after the other
+        kept = mean_memory(self.stages, one.num_ranks)
+        return compare(measured, simulated, took, self.taken, paper(one, times), paper(one, times, kept))
+
+    def memory(self, runs: Sequence[Simulation]) -> dict[str, Prediction]:
+        """What this rank holds, in the categories in which that is not as in data parallelism."""
+        one, rank = self.method.schedule, self.method.mesh.pp.rank
+        mine = self.taken[rank]
+        said = paper(one, runs[0].times, mean_memory(self.stages, one.num_ranks)) if runs else None
+        found = {"activations": Prediction(round(mine.activation_bytes), None if said is None else said.memory[rank])}
+        if isinstance(self.method, PipeDream):
+            num_bytes, versions = self.method.weights.nbytes, None if said is None else said.weight_versions[rank]
+            found["parameters"] = Prediction(num_bytes * mine.weight_versions, versions and num_bytes * versions)
+        return found
+
 
 def taken_by_all(trainer: Trainer) -> list[Taken]:
     """The cost on each rank of rank 0's pipeline, on rank 0; empty elsewhere. All ranks must call."""
@@ -93,11 +128,6 @@ def predicted_pipeline(method: Learner, config: Config) -> PipelinePrediction | 
     return PipelinePrediction(method, stages, took, validate(method.schedule).messages)
 
 
-def legend(prediction: PipelinePrediction) -> tuple[str, ...]:
-    """What the rows of a pipeline mean."""
-    return (*_LEGEND, *_UPDATES) if isinstance(prediction.method, PipeDream) else _LEGEND
-
-
 def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> list[Footprint]:
     """Of each stage. Where tp, sp or ep split its layers, as many virtual ranks build them, without numbers.
 
@@ -113,46 +143,3 @@ def _footprints(method: Pipeline | PipeDream, config: Config, windows: int) -> l
     ranks = axes["tp"] * axes["sp"] * axes["ep"]
     found: list[list[Footprint]] = run_virtual(program, ranks, method.mesh.comm.cluster, record=False)[0]
     return [joined(found[0][layers]) for layers in method.share.bounds]
-
-
-def measured_and_simulated(prediction: PipelinePrediction, trace: Trace, cluster: Cluster) -> list[Simulation]:
-    """The step of median makespan, as measured and as simulated with the mean times of its own actions; empty without
-    a record.
-    """
-    schedule, pp = prediction.method.schedule, prediction.method.mesh.pp
-    runs = executions(schedule, trace, pp.ranks)
-    if not runs:
-        return []
-    middle = median_low(run.makespan for run in runs)
-    measured = next(run for run in runs if run.makespan == middle)
-    num_bytes = max(stage.input_bytes for stage in prediction.stages)
-    return [measured, simulate(schedule, over_links(measured.times, cluster, pp.ranks, num_bytes))]
-
-
-def figures(went: Sequence[Simulation], took: Sequence[Taken], prediction: PipelinePrediction) -> list[PipelineRow]:
-    """All figures of the pipeline; none without a record.
-
-    Args:
-        went: as `measured_and_simulated` gives it.
-        took: as `taken_by_all` gives it.
-    """
-    if not went or not took:
-        return []
-    measured, predicted = went
-    one = measured.schedule
-    times = replace(measured.times, overlapped=None)  # a pair is done one after the other, so it takes about the sum
-    kept = mean_memory(prediction.stages, one.num_ranks)
-    return compare(measured, predicted, took, prediction.taken, paper(one, times), paper(one, times, kept))
-
-
-def memory(prediction: PipelinePrediction, went: Sequence[Simulation]) -> dict[str, Prediction]:
-    """What this rank of a pipeline holds, in the categories in which that is not as in data parallelism."""
-    method = prediction.method
-    one, rank = method.schedule, method.mesh.pp.rank
-    mine = prediction.taken[rank]
-    said = paper(one, went[0].times, mean_memory(prediction.stages, one.num_ranks)) if went else None
-    found = {"activations": Prediction(round(mine.activation_bytes), None if said is None else said.memory[rank])}
-    if isinstance(method, PipeDream):
-        num_bytes, versions = method.weights.nbytes, None if said is None else said.weight_versions[rank]
-        found["parameters"] = Prediction(num_bytes * mine.weight_versions, versions and num_bytes * versions)
-    return found

@@ -18,21 +18,12 @@ from simdist.training.config import Config
 from simdist.training.memory import predictions
 from simdist.training.methods import CUTTING
 from simdist.training.models import build, shape
-from simdist.training.pipeline_report import (
-    PipelinePrediction,
-    figures,
-    legend,
-    measured_and_simulated,
-    memory,
-    predicted_pipeline,
-)
+from simdist.training.pipeline_report import PipelinePrediction, predicted_pipeline
 from simdist.training.shared_memory import shared_memory_bytes
 from simdist.training.text import Text
 from simdist.training.traffic import (
     Call,
     calls,
-    costs,
-    formulas,
     predicted_seconds,
     ring_attention,
     sent,
@@ -109,10 +100,10 @@ def report(
     rows = _rows(trainer, step, trace, cluster, prediction) if trainer.comm.size > 1 else []
     if prediction is None:
         return Report(summary, [*rows, *_memory_rows(trainer, step, cluster)], words)
-    went = measured_and_simulated(prediction, trace, cluster)
-    own = memory(prediction, went)
-    rows += [*_memory_rows(trainer, step, cluster, own), *map(_pipeline_row, figures(went, took, prediction))]
-    return Report(summary, rows, (*words, *legend(prediction)))
+    runs = prediction.measured_and_simulated(trace, cluster)
+    own = prediction.memory(runs)
+    rows += [*_memory_rows(trainer, step, cluster, own), *map(_pipeline_row, prediction.rows(runs, took))]
+    return Report(summary, rows, (*words, *prediction.legend))
 
 
 def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flops_per_s: float) -> list[str]:
@@ -237,7 +228,8 @@ def _rows(
             Row("messages a step, rank 0", f"{total.messages / total.steps:,.0f}", "", ""),
         ]
     itemsize = trainer.method.item_bytes
-    exact, papers = costs(step, comm, itemsize), formulas(step, comm, itemsize)
+    exact = [(call.cost(comm, itemsize), count) for call, count in step.items()]
+    papers = [(call.formula(comm, itemsize), count) for call, count in step.items()]
     took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
     messages, sent_bytes = (prediction.messages[0], prediction.taken[0].sent_bytes) if prediction else (0, 0)
     measured = sent(trace)

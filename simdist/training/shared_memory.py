@@ -7,7 +7,7 @@ from simdist.collectives import algorithms
 from simdist.collectives.registry import Algorithm, find
 from simdist.comm import Communicator
 from simdist.trace import Span, Trace
-from simdist.training.traffic import Call, case_of, last_step
+from simdist.training.traffic import Call, last_step
 
 __all__ = ["SharedMemoryBytes", "shared_memory_bytes"]
 
@@ -45,7 +45,7 @@ def shared_memory_bytes(
     spans = [s for s in last_step(trace) if s.name == "move"]
     if not direct or not spans:
         return None
-    by_messages = sum(_rival(call).formula(case_of(call, comm, itemsize)).bytes * n for call, n in direct.items())
+    by_messages = sum(_rival(call).formula(call.case(comm, itemsize)).bytes * n for call, n in direct.items())
     return SharedMemoryBytes(sum(s.bytes for s in spans), _predicted(trace, spans, direct, comm, itemsize), by_messages)
 
 
@@ -62,7 +62,7 @@ def _predicted(trace: Trace, spans: list[Span], direct: Mapping[Call, int], comm
         for call in direct:
             first = next((s for s in spans if _is_inside(s, outer)), None) if call.is_on(outer) else None
             if first is not None:
-                cost = find(*call[:2]).cost(case_of(call, comm, itemsize), staged="posted" in first.detail)
+                cost = find(*call[:2]).cost(call.case(comm, itemsize), staged="posted" in first.detail)
                 total += cost.read_bytes + cost.written_bytes
     return total
 

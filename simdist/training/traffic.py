@@ -1,7 +1,7 @@
 """Traffic: the collectives of a training step: as measured, by their costs, and by their papers."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from operator import add
@@ -14,7 +14,7 @@ from simdist import collectives
 from simdist.arrays import Ledger, partition, phantom, recorded
 from simdist.cluster import Cluster
 from simdist.collectives import Case, Cost, Formula
-from simdist.collectives.cost import case_of as case_on
+from simdist.collectives.cost import case_of
 from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
@@ -27,9 +27,6 @@ __all__ = [
     "Call",
     "RingAttention",
     "calls",
-    "case_of",
-    "costs",
-    "formulas",
     "last_step",
     "predicted_seconds",
     "ring_attention",
@@ -74,6 +71,19 @@ class Call(NamedTuple):
     def itemsize(self, likely: int) -> int:
         """The bytes of an item: those of a gradient's, unless the size is no multiple of them or parts are equal."""
         return 1 if self.operation == "all_to_all" or self.num_bytes % likely else likely
+
+    def case(self, comm: Communicator, itemsize: int) -> Case:
+        """As the first rank of its group sees it; comm has all ranks of the run."""
+        case = case_of(comm.nodes.part(self.members), self.num_bytes, comm.cluster.one_memory)
+        return replace(case, itemsize=self.itemsize(itemsize))
+
+    def cost(self, comm: Communicator, itemsize: int) -> Cost:
+        """The exact cost of that case."""
+        return find(self.operation, self.algorithm).cost(self.case(comm, itemsize))
+
+    def formula(self, comm: Communicator, itemsize: int) -> Formula:
+        """Its paper's formula for that case."""
+        return find(self.operation, self.algorithm).formula(self.case(comm, itemsize))
 
     def seconds(self, formula: Formula, cluster: Cluster) -> float:
         """The time of its paper's formula, each phase over the slowest link that its group crosses in it."""
@@ -145,26 +155,6 @@ def last_step(trace: Trace) -> list[Span]:
     own = [s for s in trace if s.rank == 0]
     step = next((s for s in reversed(own) if s.name == STEP), None)
     return [s for s in own if step.start_s <= s.start_s and s.end_s <= step.end_s] if step else []
-
-
-def costs(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Cost, int]]:
-    """The cost of each for the first rank of its group, and how often it is called."""
-    return [(find(*call[:2]).cost(case_of(call, comm, itemsize)), count) for call, count in step.items()]
-
-
-def formulas(step: Mapping[Call, int], comm: Communicator, itemsize: int) -> list[tuple[Formula, int]]:
-    """The papers' formula of each, and how often it is called."""
-    return [(find(*call[:2]).formula(case_of(call, comm, itemsize)), count) for call, count in step.items()]
-
-
-def case_of(call: Call, comm: Communicator, itemsize: int) -> Case:
-    """As the first rank of its group sees it.
-
-    Args:
-        comm: all ranks of the run.
-    """
-    case = case_on(comm.nodes.part(call.members), call.num_bytes, comm.cluster.one_memory)
-    return replace(case, itemsize=call.itemsize(itemsize))
 
 
 def transfer_seconds(trace: Trace, call: Call) -> float | None:

@@ -11,7 +11,7 @@ from simdist.nn import Shape
 from simdist.nn.formulas import num_parameters
 from simdist.parallel.pipeline import executions
 from simdist.training import Config, Trainer, report
-from simdist.training.pipeline_report import measured_and_simulated, predicted_pipeline, taken_by_all
+from simdist.training.pipeline_report import predicted_pipeline, taken_by_all
 
 GPT = {"model": "gpt", "layers": 5, "width": 16, "heads": 4, "context_bytes": 12, "dropout": 0.1, "interval": 2}
 GPT |= {"precision": "float64", "global_batch_size": 10, "steps": 3, "validation_windows": 10, "warmup_steps": 2}
@@ -143,7 +143,7 @@ def test_the_middle_step_as_it_went_and_as_it_is_predicted(spmd, settings):
         if trace is None:
             return None
         prediction = predicted_pipeline(trainer.method, trainer.config)
-        went = measured_and_simulated(prediction, trace, preset("this-machine"))
+        went = prediction.measured_and_simulated(trace, preset("this-machine"))
         assert all(run.schedule.name == "zb-h1" for run in went)
         return [run.makespan for run in went], [run.times.longest_hop for run in went]
 
@@ -167,7 +167,7 @@ def test_of_steps_that_take_different_times_the_middle_one_is_told_of(settings):
         prediction = predicted_pipeline(trainer.method, trainer.config)
         runs = executions(trainer.method.schedule, trace, (0, 1))
         return [run.makespan for run in runs], [
-            run.makespan for run in measured_and_simulated(prediction, trace, cluster)
+            run.makespan for run in prediction.measured_and_simulated(trace, cluster)
         ]
 
     steps, (measured, predicted) = sd.run(program, 2, cluster=cluster).results[0]

@@ -9,7 +9,7 @@ import simdist as sd
 from simdist.cluster import preset
 from simdist.collectives import algorithm, all_gather, all_reduce, formula, reduce_scatter, registry
 from simdist.training import Config, Trainer, report
-from simdist.training.traffic import Call, calls, costs
+from simdist.training.traffic import Call, calls
 
 SMALL = {"model": "gpt", "layers": 1, "width": 8, "heads": 2, "context_bytes": 6, "steps": 3, "global_batch_size": 8}
 METHODS = [
@@ -63,7 +63,7 @@ def test_a_group_may_be_on_more_nodes_than_the_fewest():
             return None
         all_reduce(np.ones(12), group, algorithm="hierarchical")
         call = Call("all_reduce", "hierarchical", 96, tuple(group.ranks), group.context)
-        return costs({call: 1}, comm, 8)[0][0]
+        return call.cost(comm, 8)
 
     run = sd.run(program, 12, cluster=preset("a100").with_(devices_per_node=4))
     sent = [span.bytes for span in run.trace if span.rank == 0 and span.name == "send"]
@@ -85,7 +85,7 @@ def test_calls_are_those_of_the_last_step(settings):
         list(trainer.run())
         trace = trainer.trace()
         n = trainer.method.gradient.nbytes
-        return trace and (dict(calls(trace)), costs(calls(trace), comm, 4), n)
+        return trace and (dict(calls(trace)), [(call.cost(comm, 4), n) for call, n in calls(trace).items()], n)
 
     found, counted, n = sd.run(program, 3).results[0]
     assert [(call[:4], count) for call, count in found.items()] == [(("all_reduce", "ring", n, (0, 1, 2)), 1)]
