@@ -76,7 +76,11 @@ class Profiler:
         with comm.span(STEP, detail=str(number)), metered(meter):
             yield
             comm.device.settle()
-        self._add(comm.clock() - start_s, targets, meter.flops, [Span._make(row) for row in self._rows[begin:]])
+        seconds, spans = comm.clock() - start_s, [Span._make(row) for row in self._rows[begin:]]
+        communication_s = _communication_s(s for s in spans if s.stream == comm.stream_name)
+        sent = [s.bytes for s in spans if s.name == "send"]
+        step = Tally(1, seconds, targets, communication_s, len(sent), sum(sent), meter.flops)
+        self.total = Tally._make(map(add, self.total, step))
         self._begins.append(begin - self._first)
         self._drop()
 
@@ -84,12 +88,6 @@ class Profiler:
         """The cost of the steps since the last lap."""
         then, self._last = self._last, self.total
         return Tally._make(map(sub, self.total, then))
-
-    def _add(self, seconds: float, targets: int, flops: int, spans: list[Span]) -> None:
-        mine = [s for s in spans if s.stream == self._comm.stream_name]
-        sent = [s.bytes for s in spans if s.name == "send"]
-        step = Tally(1, seconds, targets, _communication_s(mine), len(sent), sum(sent), flops)
-        self.total = Tally._make(map(add, self.total, step))
 
     def _drop(self) -> None:
         """Drop the oldest steps beyond those to keep, and all that is before and between them."""

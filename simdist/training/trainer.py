@@ -106,7 +106,7 @@ class Trainer:
         self._seconds = 0.0  # before a resumption
         self._first_span = len(comm.recorder.rows)
         keep_freed_memory()
-        self.device = use_device(comm, config.device, config.device_path or "auto")
+        use_device(comm, config.device, config.device_path or "auto")
         self.text = Text.of_all(comm, config, text)
         self._saved_config = saved_config(config)  # now, while the files that it names exist
         layout = Layout(comm, config)
@@ -157,7 +157,7 @@ class Trainer:
         """
         origin = read_origin(root, self.comm, step)
         if self.method.update.rule.vectors():
-            rank_prefix(origin, self.comm, apart=False, keeps=True)
+            rank_prefix(origin, self.comm, per_rank=False, has_state=True)
         if origin.step >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {origin.step} are done; give more to go on")
         self.done, state = restore_state(root, self.comm, self.method, origin.step)

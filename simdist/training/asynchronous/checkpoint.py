@@ -47,12 +47,12 @@ class Origin(NamedTuple):
     ranks: int
 
     @property
-    def apart(self) -> bool:
+    def optimizer_per_rank(self) -> bool:
         """Whether it has an optimizer's state for each rank."""
         return self.method not in ("", *SERVED)
 
     @property
-    def gossiped(self) -> bool:
+    def weights_per_rank(self) -> bool:
         """Whether it has weights for each rank."""
         return gossips(self.method)
 
@@ -61,7 +61,7 @@ class AsynchronousState(NamedTuple):
     """What a checkpoint of a run has beside its vectors.
 
     Attributes:
-        state: what the checkpoint of any run has.
+        common: what the checkpoint of any run has.
         done: how many steps each worker had made.
         optimizer_steps: how many each one's optimizer, or the servers'.
         judged: the validation losses of marks that have no line yet, by mark.
@@ -69,7 +69,7 @@ class AsynchronousState(NamedTuple):
         logged_s: how long the run had taken at the last line.
     """
 
-    state: State
+    common: State
     done: list[int]
     optimizer_steps: list[int]
     judged: list[tuple[int, float]]
@@ -98,21 +98,21 @@ def save_checkpoint(
     comm: Communicator,
     parameters: Parameters,
     vectors: Mapping[str, Shard],
-    cut: AsynchronousState,
+    state: AsynchronousState,
     keep: int | None,
 ) -> None:
     """Write a checkpoint, called after the steps that all workers have made; all ranks must call.
 
     The errors are those of `save`, and so is what a crash leaves: the checkpoints before this one, and it or not.
     """
-    told = {"method": cut.state.config["method"]} | cut._asdict()
-    told.pop("state")
+    told = {"method": state.common.config["method"]} | state._asdict()
+    told.pop("common")
     extra = {
-        "run": plain(cut.state._asdict()),
-        "method": {"optimizer.num_steps": cut.optimizer_steps[0]},
+        "run": plain(state.common._asdict()),
+        "method": {"optimizer.num_steps": state.optimizer_steps[0]},
         "asynchronous": plain(told),
     }
-    save(root, comm, min(cut.done), _tensors(parameters, vectors), extra, keep=keep)
+    save(root, comm, min(state.done), _tensors(parameters, vectors), extra, keep=keep)
 
 
 def load_checkpoint(
@@ -131,31 +131,31 @@ def load_checkpoint(
     found: list[AsynchronousState] = []
 
     def accept(step: int, extra: Any) -> None:
-        cut = _cut(root, step, extra)
-        found.append(cut._replace(done=_done_by(workers, cut.done, origin)))
+        state = _decoded(root, step, extra)
+        found.append(state._replace(done=_done_by(workers, state.done, origin)))
 
     load(root, comm, _tensors(parameters, wanted), origin.step, accept=accept)
     return found[0]
 
 
-def _cut(root: Path, step: int, extra: Any) -> AsynchronousState:
-    """The cut that a checkpoint's extra tells of."""
+def _decoded(root: Path, step: int, extra: Any) -> AsynchronousState:
+    """The state that a checkpoint's extra tells of."""
     try:
-        state = State.of(extra["run"])
-        beside = 0, 0, 0.0, state.targets, state.auxiliary_loss
+        common = State.of(extra["run"])
+        beside = 0, 0, 0.0, common.targets, common.auxiliary_loss
         told = extra.get("asynchronous") or {
             "done": [step],
             "optimizer_steps": [extra["method"]["optimizer.num_steps"]],
             "judged": [],
-            "tallies": [(step + 1, [state.loss, state.targets, state.seconds, *beside])],
-            "logged_s": state.seconds,
+            "tallies": [(step + 1, [common.loss, common.targets, common.seconds, *beside])],
+            "logged_s": common.seconds,
         }
         done, optimizer_steps = list(map(count, told["done"])), list(map(count, told["optimizer_steps"]))
         if not done or not optimizer_steps:
             raise ValueError("no worker")
         judged = [(count(mark), number(loss)) for mark, loss in told["judged"]]
         tallies = [(count(mark), _tally(numbers)) for mark, numbers in told["tallies"]]
-        return AsynchronousState(state, done, optimizer_steps, judged, tallies, amount(told["logged_s"]))
+        return AsynchronousState(common, done, optimizer_steps, judged, tallies, amount(told["logged_s"]))
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptCheckpoint(
             f"the checkpoint of step {step} in {root} is not one of a training run: {error!r}"
@@ -182,21 +182,21 @@ def _done_by(workers: int, done: list[int], origin: Origin) -> list[int]:
     return done[:1] * workers
 
 
-def rank_prefix(origin: Origin, comm: Communicator, apart: bool, keeps: bool) -> str:
+def rank_prefix(origin: Origin, comm: Communicator, per_rank: bool, has_state: bool) -> str:
     """The prefix of what a checkpoint has for this rank alone; "" if all have the same.
 
     Args:
-        apart: whether each rank of this run has its own optimizer.
-        keeps: whether that has any state.
+        per_rank: whether each rank of this run has its own optimizer.
+        has_state: whether that has any state.
 
     Raises:
         ArgumentError: the checkpoint has state for each rank, and this run has none, or another number of ranks.
     """
-    if not origin.apart or not (keeps or origin.gossiped):
+    if not origin.optimizer_per_rank or not (has_state or origin.weights_per_rank):
         return ""
-    if not apart or origin.ranks != comm.size:
-        what = "weights" if origin.gossiped else "an optimizer's state"
-        here = f"this run has {comm.size}" if apart else "this run's have it in common"
+    if not per_rank or origin.ranks != comm.size:
+        what = "weights" if origin.weights_per_rank else "an optimizer's state"
+        here = f"this run has {comm.size}" if per_rank else "this run's have it in common"
         raise ArgumentError(
             f"the checkpoint of step {origin.step} is of {origin.ranks} ranks by {origin.method}, each with {what} "
             f"of its own; {here}"

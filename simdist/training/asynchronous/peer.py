@@ -128,29 +128,29 @@ class Peer(Role):
 
     def wanted(self, origin: Origin) -> dict[str, Shard]:
         """See Role."""
-        if origin.gossiped and not gossips(self._config.method):
+        if origin.weights_per_rank and not gossips(self._config.method):
             raise ArgumentError(
                 f"the checkpoint of step {origin.step} is by {origin.method}, whose ranks have weights of their own; "
                 f"by {self._config.method} they begin with the same"
             )
-        me = rank_prefix(origin, self.comm, apart=True, keeps=bool(self._rule.vectors()))
-        found = self._vectors(self.worker.weights, me if origin.gossiped else "", me)
+        me = rank_prefix(origin, self.comm, per_rank=True, has_state=bool(self._rule.vectors()))
+        found = self._vectors(self.worker.weights, me if origin.weights_per_rank else "", me)
         if origin.method == self._config.method:
             return found
         return {prefix: shard for prefix, shard in found.items() if not prefix.startswith(_OUTER)}
 
-    def restore(self, wanted: dict[str, Shard], cut: AsynchronousState) -> None:
+    def restore(self, wanted: dict[str, Shard], state: AsynchronousState) -> None:
         """See Role."""
         rank, method = self.comm.rank, self._config.method
-        if min(cut.done) < max(cut.done) and method not in ("ad-psgd", cut.state.config["method"]):
+        if min(state.done) < max(state.done) and method not in ("ad-psgd", state.common.config["method"]):
             raise ArgumentError(
-                f"ranks have made {min(cut.done)} to {max(cut.done)} steps; {method} needs as many of all"
+                f"ranks have made {min(state.done)} to {max(state.done)} steps; {method} needs as many of all"
             )
-        self.done, self.worker.done = cut.done, cut.done[rank]
-        steps = cut.optimizer_steps
+        self.done, self.worker.done = state.done, state.done[rank]
+        steps = state.optimizer_steps
         _restore(self._rule, wanted, f"{self._config.optimizer}.", steps[rank] if rank < len(steps) else steps[0])
         if self._outer and any(prefix.startswith(_OUTER) for prefix in wanted):
-            _restore(self._outer, wanted, _OUTER, cut.done[rank] // self._config.local_steps)
+            _restore(self._outer, wanted, _OUTER, state.done[rank] // self._config.local_steps)
 
 
 def _restore(rule: Optimizer, wanted: dict[str, Shard], prefix: str, num_steps: int) -> None:

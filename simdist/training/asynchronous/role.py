@@ -90,7 +90,7 @@ class Role(ABC):
         """
 
     @abstractmethod
-    def restore(self, wanted: dict[str, Shard], cut: AsynchronousState) -> None:
+    def restore(self, wanted: dict[str, Shard], state: AsynchronousState) -> None:
         """Resume from these vectors, now filled.
 
         Raises:

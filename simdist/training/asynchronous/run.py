@@ -45,7 +45,7 @@ class AsynchronousRun:
 
     It runs in stretches: one, or one for each checkpoint. Work that makes ranks communicate, and so changes who waits
     for whom, comes at the end of a stretch: the validation losses of the copies of weights kept on the way, their
-    consensus error, and the checkpoint of one cut of the run; see `cut`.
+    consensus error, and the checkpoint of one cut of the run; see `checkpoint`.
 
     Args:
         comm: the ranks, servers and workers. All of them must call.
@@ -187,13 +187,13 @@ class AsynchronousRun:
         if origin.step >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {origin.step} are done; give more to go on")
         wanted = self._role.wanted(origin)
-        cut = load_checkpoint(root, self.comm, self.model.parameters, wanted, origin, self.num_workers)
-        self._role.restore(wanted, cut)
-        self._seconds = cut.state.seconds
-        self._validation.resume(self.done, cut.judged)
+        state = load_checkpoint(root, self.comm, self.model.parameters, wanted, origin, self.num_workers)
+        self._role.restore(wanted, state)
+        self._seconds = state.common.seconds
+        self._validation.resume(self.done, state.judged)
         self._gradient.skip(self._validation.pending)
-        self._log = Log(self.config, self._windows, self.num_workers, self.marks, cut.tallies, cut.logged_s)
-        return changes(self.config, self.text.digest, cut.state)
+        self._log = Log(self.config, self._windows, self.num_workers, self.marks, state.tallies, state.logged_s)
+        return changes(self.config, self.text.digest, state.common)
 
     def save(self) -> None:
         """Write a checkpoint; all ranks must call, between two stretches. Does nothing if there is no folder for it."""
@@ -203,7 +203,7 @@ class AsynchronousRun:
         loss, targets, auxiliary_loss = (  # for a run with a common step
             sum(numbers[i] for _, numbers in tallies) for i in (0, 1, -1)
         )
-        cut = AsynchronousState(
+        state = AsynchronousState(
             State(saved_config(self.config), self.text.digest, loss, targets, self._seconds, auxiliary_loss),
             self._role.done,
             self._role.optimizer_steps(),
@@ -212,7 +212,7 @@ class AsynchronousRun:
             logged_s,
         )
         keep = self.config.keep_checkpoints or None
-        save_checkpoint(self.checkpoints, self.comm, self.model.parameters, self._role.vectors(), cut, keep)
+        save_checkpoint(self.checkpoints, self.comm, self.model.parameters, self._role.vectors(), state, keep)
 
     # -- a stretch ------------------------------------------------------------------------------------
 

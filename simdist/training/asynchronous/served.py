@@ -144,14 +144,14 @@ class Served(Role):
 
     def wanted(self, origin: Origin) -> dict[str, Shard]:
         """See Role."""
-        rank_prefix(origin, self.comm, apart=False, keeps=len(self._first_state().vectors) > 1)
+        rank_prefix(origin, self.comm, per_rank=False, has_state=len(self._first_state().vectors) > 1)
         return self.vectors()
 
-    def restore(self, wanted: dict[str, Shard], cut: AsynchronousState) -> None:
+    def restore(self, wanted: dict[str, Shard], state: AsynchronousState) -> None:
         """See Role. Where all workers close a step together, those that were ahead start with the others."""
-        self.done, self._optimizer_steps = cut.done, cut.optimizer_steps[0]
+        self.done, self._optimizer_steps = state.done, state.optimizer_steps[0]
         if self._how.consistency.whole_steps:
-            self.done = [min(cut.done)] * len(cut.done)
+            self.done = [min(state.done)] * len(state.done)
         if self._serves:
             vectors = {name: wanted[self._prefix(name)].data for name in self._first_state().vectors}
             self._state = ServerState(self._keys, vectors, self._numbers())
