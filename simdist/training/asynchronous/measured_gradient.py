@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -103,11 +103,12 @@ class MeasuredGradient:
         self.close()
         self._keep(weights, step)
 
-    def take_costs(self) -> tuple[list[StepCost], int, float, list[tuple[int, float]]]:
-        """The costs of the steps since the last call, if on the record; their operations, the last norm, and the
-        layers' own losses by step, summed over tokens; without those that are 0.
+    def take_costs(self) -> dict[str, Any]:
+        """What a `RankReport` has of the steps since the last call, by its fields: their costs, if on the record, and
+        operations, the last norm, and the layers' own losses by step, without those that are 0.
         """
-        told = self._costs, self.meter.flops, self.norm, self._auxiliary_losses
+        told = {"costs": self._costs, "flops": self.meter.flops, "norm": self.norm}
+        told["auxiliary_losses"] = self._auxiliary_losses
         self._costs, self.meter, self._auxiliary_losses = [], Meter(), []
         return told
 

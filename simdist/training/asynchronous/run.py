@@ -224,30 +224,27 @@ class AsynchronousRun:
         gradient.begin()
         report = self._role.train(until, (lambda: asked.rung) if asked else (lambda: False))
         if self._role.comm is not comm:
-            comm = self._go_without(self._role.comm)
+            self._go_without(self._role.comm)
+            comm = self.comm
         # A rank behind the front keeps a copy for the marks that others have passed: a checkpoint has no copies.
         gradient.end(self._weights, max(self._role.front, self._role.done[max(0, comm.rank - first)]))
         seconds = broadcast_json(comm, comm.clock() - start_s)
         self._validation.evaluate()
         gradient.skip(self._validation.pending)
-        costs, flops, norm, auxiliary_losses = gradient.take_costs()
-        told = gather_json(
-            comm, report._replace(costs=costs, flops=flops, norm=norm, auxiliary_losses=auxiliary_losses)
-        )
+        told = gather_json(comm, report._replace(**gradient.take_costs()))
         if told is not None:
             self._remember(Stretch(start_s, self._seconds), told)
         self._seconds += seconds
         due = self._validation.due(self.done)
         return [self._log.line(mark, loss) for mark, loss in due] if comm.rank == 0 else []
 
-    def _go_without(self, left: Communicator) -> Communicator:
+    def _go_without(self, left: Communicator) -> None:
         """Continue with the ranks that are left after others died."""
         kept = [i for i, rank in enumerate(self.comm.ranks) if rank in left.ranks]
         self.lost += sorted(set(self.comm.ranks) - set(left.ranks))
         self._reports = [self._reports[i] for i in kept] if self._reports else []
         self._validation.regroup(left)
         self.comm = left
-        return left
 
     def _remember(self, stretch: Stretch, told: list[Any]) -> None:
         """Keep what all ranks tell of a stretch."""
