@@ -1,6 +1,7 @@
 """Evaluation of a model, on text that it was not trained on."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import nan
 
 from simdist.arrays import Array, partition
@@ -16,6 +17,7 @@ _LEAST_BYTES = 512  # predicted at a time, so that each NumPy call has enough wo
 _PROMPTS = 3
 
 
+@dataclass(frozen=True)
 class Evaluator:
     """Evaluates a model on the validation text, or lets it continue that text; the ranks share the work.
 
@@ -26,11 +28,10 @@ class Evaluator:
         targets_per_window: of the model.
     """
 
-    def __init__(self, validation: Split, comm: Communicator, config: Config, targets_per_window: int) -> None:
-        self._validation = validation
-        self._comm = comm
-        self._config = config
-        self._targets_per_window = targets_per_window
+    validation: Split
+    comm: Communicator
+    config: Config
+    targets_per_window: int
 
     def loss(self, of: Callable[[Array], float]) -> float:
         """The mean loss over the validation windows, in nats a byte; nan if there are none.
@@ -38,18 +39,18 @@ class Evaluator:
         Args:
             of: the loss summed over some windows, perhaps none; called equally often on every rank.
         """
-        if not self._config.validation_windows:
+        if not self.config.validation_windows:
             return nan
-        numbers = self._validation.evenly(self._config.validation_windows)
-        with self._comm.span("validation"):
-            own = sum(of(self._validation.windows(portion)) for portion in self._portions(numbers))
-            return total(own, self._comm) / (len(numbers) * self._targets_per_window)
+        numbers = self.validation.evenly(self.config.validation_windows)
+        with self.comm.span("validation"):
+            own = sum(of(self.validation.windows(portion)) for portion in self._portions(numbers))
+            return total(own, self.comm) / (len(numbers) * self.targets_per_window)
 
     def samples(self, writer: Writer) -> list[tuple[bytes, bytes]]:
         """A few windows of the validation text, and what the model writes after each."""
-        config = self._config
-        prompts = self._validation.windows(self._validation.evenly(_PROMPTS))[:, 1:]
-        with self._comm.span("samples"):
+        config = self.config
+        prompts = self.validation.windows(self.validation.evenly(_PROMPTS))[:, 1:]
+        with self.comm.span("samples"):
             written = sample(writer, prompts, config.sample_bytes, config.temperature, config.seed)
         return [(prompt.tobytes(), text.tobytes()) for prompt, text in zip(prompts, written, strict=True)]
 
@@ -59,8 +60,8 @@ class Evaluator:
         As many windows at a time as in a step, so that their activations take no more memory than a step's; where
         steps are very small, more.
         """
-        config, p = self._config, self._comm.size
-        least = _LEAST_BYTES // self._targets_per_window
+        config, p = self.config, self.comm.size
+        least = _LEAST_BYTES // self.targets_per_window
         at_once = max(config.global_batch_size // p // config.micro_batches, least, 1)
-        own = numbers[partition(len(numbers), p)[self._comm.rank]]
+        own = numbers[partition(len(numbers), p)[self.comm.rank]]
         return [own[run] for run in partition(len(own), -(-len(numbers) // (p * at_once)))]

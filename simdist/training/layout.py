@@ -60,16 +60,11 @@ class Layout:
 
     def __init__(self, comm: Communicator, config: Config) -> None:
         self._config = config
-        self._copies = self.data = comm
-        self.parts: MeshParts | None = None
-        self._mesh: Mesh | None = None
         sizes = mesh_sizes(config, comm.size)
-        if sizes:
-            self._mesh = mesh = Mesh(comm, **sizes)
-            self._copies = self.data = mesh.dp
-            self.parts = mesh_parts(config, mesh)
-            if self.parts:
-                self.data = self.parts.data
+        self._mesh = Mesh(comm, **sizes) if sizes else None
+        self._copies = self._mesh.dp if self._mesh else comm
+        self.parts = mesh_parts(config, self._mesh) if self._mesh else None
+        self.data = self.parts.data if self.parts else self._copies
 
     def method(self) -> Learner:
         """This rank's part of the model, trained by the method that the config asks for; all ranks must call."""
