@@ -41,8 +41,8 @@ def report(results: Results, text: Text) -> Report:
         f"{results.targets / seconds if seconds else 0:,.0f} tokens/s, {flops_per_s / 1e9:.1f} GFLOP/s a worker",
         f"waited for others: {_shares(results.waited_shares(), results.ranks, p - results.num_workers)}",
     ]
-    if config.validation_windows and results.judged:
-        summary.append(loss_words(results.judged, min(results.done), results.validation_loss, text))
+    if config.validation_windows and results.validation_step:
+        summary.append(loss_words(results.validation_step, min(results.done), results.validation_loss, text))
     if results.lost:
         lost = ", ".join(map(str, results.lost))
         summary.append(f"ranks that died, and without which the others went on: {lost}")

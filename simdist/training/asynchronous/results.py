@@ -40,7 +40,7 @@ class Results:
         done: how many steps each worker has made, including those before a resumption; the last ranks are workers,
             those before them servers.
         validation_loss: the last; nan if there is none.
-        judged: after which step that was; 0 if there is none.
+        validation_step: after which step that was; 0 if there is none.
         reports: what each rank did.
         record: of all ranks, from the beginning, as far as it was kept.
         stretches: of the run.
@@ -53,7 +53,7 @@ class Results:
     config: Config
     done: list[int]
     validation_loss: float
-    judged: int
+    validation_step: int
     reports: list[RankReport]
     record: Trace
     stretches: list[Stretch]

@@ -149,18 +149,19 @@ class AsynchronousRun:
         trace = gather_trace(self.comm, first=self._first_span)
         if trace is None:
             return None
+        step, loss = self._validation.last
         return Results(
-            self.config,
-            self._role.done,
-            self._validation.last[1],
-            self._validation.last[0],
-            self._reports,
-            trace,
-            self._stretches,
-            self._windows,
-            self.comm.ranks,
-            tuple(self.lost),
-            self.comm.nodes.most if self.comm.num_nodes > 1 else 0,
+            config=self.config,
+            done=self._role.done,
+            validation_loss=loss,
+            validation_step=step,
+            reports=self._reports,
+            record=trace,
+            stretches=self._stretches,
+            windows=self._windows,
+            ranks=self.comm.ranks,
+            lost=tuple(self.lost),
+            ranks_per_node=self.comm.nodes.most if self.comm.num_nodes > 1 else 0,
         )
 
     def samples(self) -> list[tuple[bytes, bytes]]:

@@ -206,13 +206,13 @@ def test_who_has_died_leaves_its_part_of_a_step_undone():
 def test_a_loss_that_nobody_measured_is_not_called_divergence():
     """Without validation windows, or where a resumed run stops before its first line."""
     entropies = SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)
-    for told in (results(validation_windows=0), replace(results(), judged=0)):
+    for told in (results(validation_windows=0), replace(results(), validation_step=0)):
         assert "validation loss" not in str(report(replace(told, validation_loss=nan), entropies))
-    assert "validation loss after step 2: 4.000 nats" in str(report(replace(results(), judged=2), entropies))
+    assert "validation loss after step 2: 4.000 nats" in str(report(replace(results(), validation_step=2), entropies))
 
 
 def test_a_run_that_stops_before_its_first_step_has_a_report():
     idle = RankReport([], [], [], 0.0, 0.0)
-    told = replace(results(), done=[0, 0], reports=[idle] * 3, validation_loss=nan, judged=0)
+    told = replace(results(), done=[0, 0], reports=[idle] * 3, validation_loss=nan, validation_step=0)
     assert told.seconds == 0 and len(told.trace) > 0
     assert "0 steps of each worker" in str(report(told, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
