@@ -1,7 +1,7 @@
 """Checks: argument checks of a communicator. Each raises an error that names the value and the rank."""
 
 from abc import ABC
-from math import inf, isnan
+from math import isfinite, isnan
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,13 @@ class Checks(ABC):
         if not 0 <= rank < self.size:
             raise ArgumentError(f"{role} {rank} on rank {self.rank}: this communicator has ranks 0 to {self.size - 1}")
 
+    def check_source(self, src: int) -> bool:
+        """Whether a receive from src is one from ANY rank; raises ArgumentError unless it is that, or from a rank."""
+        if isinstance(src, (int, np.integer)) and src == ANY:
+            return True
+        self.check_peer("src", src)
+        return False
+
     def check_contiguous(self, what: str, *arrays: Array) -> None:
         """Raise ArrayError unless these are arrays that can be sent as plain bytes; `what` names the call."""
         for x in arrays:
@@ -80,7 +87,7 @@ class Checks(ABC):
 
     def check_wanted(self, what: str, tag: int) -> None:
         """Raise ArgumentError unless a receive can name this tag: ANY, or that of a message."""
-        if tag != ANY:
+        if not isinstance(tag, (int, np.integer)) or tag != ANY:
             self.check_tag(what, tag)
 
     def check_probe(self, tag: int, until_s: float) -> None:
@@ -88,7 +95,7 @@ class Checks(ABC):
         self.check_wanted("probe", tag)
         try:
             possible = not isnan(until_s)
-        except TypeError:
+        except (TypeError, OverflowError):  # of what is no number, an array of several, a number beyond floats
             possible = False
         if not possible:
             raise ArgumentError(f"probe until {until_s!r} s on rank {self.rank}: needs a time, which may be inf")
@@ -157,8 +164,9 @@ class Checks(ABC):
         """
         self.check_span(name)
         try:
-            possible = 0 <= flops < inf and 0 <= bytes < inf and (seconds is None or 0 <= seconds < inf)
-        except TypeError:
+            possible = flops >= 0 and isfinite(flops) and bytes >= 0 and isfinite(bytes)
+            possible = possible and (seconds is None or (seconds >= 0 and isfinite(seconds)))
+        except (TypeError, ValueError, OverflowError):  # of what is no number, an array, a number beyond floats
             possible = False
         if not possible:
             what = f"{flops!r} operations on {bytes!r} bytes" if seconds is None else f"{seconds!r} seconds"

@@ -208,7 +208,7 @@ class Communicator(Checks):
         """Be busy for this long: advance a virtual clock, or sleep under a real one."""
         start_s = self.clock()
         self.check_work(seconds, name=name)
-        time.sleep(seconds)
+        time.sleep(float(seconds))  # NumPy's bool is no number to it
         self.recorder.add(self.stream_name, name, start_s, self.clock())
 
     @abstractmethod

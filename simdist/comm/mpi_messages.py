@@ -286,11 +286,8 @@ class MpiMessages(Communicator):
 
     def _source(self, src: int) -> int:
         """The source in MPI's terms."""
-        if src == ANY:
-            any_source: int = MPI.ANY_SOURCE
-            return any_source
-        self.check_peer("src", src)
-        return src
+        any_source: int = MPI.ANY_SOURCE
+        return any_source if self.check_source(src) else src
 
     def failure(self, error: Exception, what: str, x: Array, peer: int, tag: int) -> Exception:
         """An error of MPI or mpi4py as simdist's exception."""

@@ -93,8 +93,7 @@ class SoloCommunicator(Communicator):
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator. The message is received by `wait`."""
-        if src != ANY:
-            self.check_peer("src", src)
+        self.check_source(src)
         check_array("recv", x, 0)
         self.check_room("recv", x, tag)
         return _Taking(self, x, tag, self.clock())

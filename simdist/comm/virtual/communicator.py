@@ -76,7 +76,7 @@ class VirtualCommunicator(Communicator):
         if self.check and not _can_travel(x, y):
             self.check_exchange(x, y)
         num_bytes = x.nbytes
-        if dst != self._dst or src != self._src:
+        if dst is not self._dst or src is not self._src:  # True and 1.0 equal 1
             self._turn_to(dst, src)
         if num_bytes > self._eager_bytes:  # the receive is posted first, so that two ranks can exchange large messages
             self.check_apart(x, y)  # a short one is copied before any is received
@@ -111,10 +111,7 @@ class VirtualCommunicator(Communicator):
 
     def _turn_to(self, dst: int, src: int) -> None:
         """Look up the channels of an exchange; they are kept, since the next one is mostly with the same ranks."""
-        channels, me = self.group.channels, self.rank
-        there, here = channels.get(dst), channels.get(me)
-        self._outgoing = (there and there.get(me)) or self._channel_to(dst)
-        self._incoming = (here and here.get(src)) or self._channel_from(src)
+        self._outgoing, self._incoming = self._channel_to(dst), self._channel_from(src)
         self._dst, self._src = dst, src
 
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
@@ -135,8 +132,8 @@ class VirtualCommunicator(Communicator):
         """See Communicator. A receive from any source chooses its message in `wait`."""
         self.check_room("recv", x, tag)
         self.scheduler.turn()
-        now_s = self.scheduler.running.clock_s
-        request = AnyReceiving(self, x, tag, now_s) if src == ANY else Receiving(self, self._post(x, src, tag), now_s)
+        any_src, now_s = self.check_source(src), self.scheduler.running.clock_s
+        request = AnyReceiving(self, x, tag, now_s) if any_src else Receiving(self, self._post(x, src, tag), now_s)
         self.open[request] = "irecv", self, src, tag
         return request
 

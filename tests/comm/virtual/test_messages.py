@@ -1,5 +1,8 @@
 """Messages between virtual ranks: what arrives, in which order, and when."""
 
+import re
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -435,11 +438,38 @@ def test_no_such_peer():
             run(lambda comm, call=call: getattr(comm, call)(np.zeros(1), 2), 2)
 
 
-@pytest.mark.parametrize("peer", ["1", 1.0, None, True])
-def test_a_peer_that_is_no_whole_number(peer):
-    for call in ("send", "recv", "isend", "irecv"):
-        with pytest.raises(ArgumentError, match=f"{peer!r} on rank 0: a rank is a whole number"):
-            run(lambda comm, call=call: getattr(comm, call)(np.zeros(1), peer), 2)
+@pytest.mark.parametrize("peer", ["1", 1.0, None, True, [1], np.array(1), np.array([0, 1])], ids=repr)
+def test_a_peer_that_is_no_whole_number(spmd, peer):
+    def program(comm):
+        x, y, other = np.zeros(1), np.zeros(1), 1 - comm.rank
+        comm.sendrecv(x, other, y, other)  # the next exchange begins by looking whether it is with the same rank
+        calls = [partial(getattr(comm, call), x, peer) for call in ("send", "recv", "isend", "irecv")]
+        calls += [partial(comm.sendrecv, x, peer, y, other), partial(comm.sendrecv, x, other, y, peer)]
+        for call in calls:
+            with pytest.raises(ArgumentError, match=rf"{re.escape(repr(peer))} on rank .: a rank is a whole number"):
+                call()
+
+    spmd(program, 2)
+
+
+@pytest.mark.parametrize("several", [[1], np.array([1]), np.array([1, 1]), 10**400], ids=repr)
+def test_tags_and_times_that_are_no_one_number(spmd, several):
+    def program(comm):
+        x, work = np.zeros(1), r"cannot compute for .*: needs 0 or more, and finite"
+        for match, call in [
+            ("send with tag", partial(comm.send, x, 0, several)),
+            ("recv with tag", partial(comm.recv, x, 0, several)),
+            ("recv with tag", partial(comm.irecv, x, 0, several)),
+            ("probe with tag", partial(comm.probe, several)),
+            ("needs a time", partial(comm.probe, 0, several)),
+            (work, partial(comm.compute, several)),
+            (work, partial(comm.compute, flops=several)),
+            (work, partial(comm.spend, several)),
+        ]:
+            with pytest.raises(ArgumentError, match=match):
+                call()
+
+    spmd(program, 1)
 
 
 @pytest.mark.parametrize(("x", "words"), [(3.5, r"float 3\.5"), (np.float64(3.5), r"float64 np\.float64\(3\.5\)")])
