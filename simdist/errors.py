@@ -45,6 +45,7 @@ __all__ = [
     "require_share",
     "require_takes",
     "require_whole",
+    "returning",
     "typed",
     "unknown_name",
     "wrong_return",
@@ -269,6 +270,19 @@ def _a(noun: str) -> str:
 def wrong_return(what: str, returned: object, needs: str) -> ArgumentError:
     """The error for a user's function that returns something else than it should."""
     return ArgumentError(f"{what} returns {typed(returned)}; needs {needs}")
+
+
+def returning(kind: type[T], what: str, function: Callable[P, T]) -> Callable[P, T]:
+    """A user's function that raises ArgumentError where it returns something else than a `kind`; `what` names it."""
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        returned = function(*args, **kwargs)
+        if not isinstance(returned, kind):
+            raise wrong_return(what, returned, _a(kind.__name__))
+        return returned
+
+    return checked
 
 
 def own_line(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from simdist.cluster import Cluster
 from simdist.collectives.cost import Case, Cost, Formula, Links, case_of, links_of
 from simdist.collectives.names import OTHER_NAMES
 from simdist.comm.placement import Placement
-from simdist.errors import require_known, require_takes, unknown_name
+from simdist.errors import require_known, require_takes, returning, unknown_name
 from simdist.registry import Registry
 from simdist.trace.kind import COLLECTIVES
 from simdist.words import meant
@@ -56,8 +56,8 @@ class Algorithm:
     Attributes:
         operation, name: "all_reduce", "ring".
         run: the function that does it, on a flat array and a communicator.
-        cost: what one rank does, exactly.
-        formula: the published time.
+        cost: what one rank does, exactly; raises ArgumentError where the function given returns no Cost.
+        formula: the published time; likewise.
         by_messages: whether ranks of a node send each other messages. If not, they first meet in shared memory.
         prepare: prepare(x, comm, op) -> a function of x that does what `run` does for this x, without working it out
             again; None where calls may differ. Only for an all_reduce, where microseconds count.
@@ -70,6 +70,10 @@ class Algorithm:
     formula: Callable[..., Formula]
     by_messages: bool = True
     prepare: Callable[..., Callable[[Array], None] | None] | None = None
+
+    def __post_init__(self) -> None:
+        for name, kind in (("cost", Cost), ("formula", Formula)):
+            object.__setattr__(self, name, returning(kind, f"the {name} of {self.title}", getattr(self, name)))
 
     @property
     def title(self) -> str:

@@ -157,8 +157,8 @@ def test_long_arrays_and_roots_in_the_middle_are_tried(verdicts):
 @pytest.mark.parametrize(
     ("paper", "told"),
     [
-        ({"cost": lambda case: (1, 2, 3)}, "the cost of all_reduce ring is (1, 2, 3); needs a Cost"),
-        ({"formula": lambda case: 1.5}, "the formula of all_reduce ring is 1.5; needs a Formula"),
+        ({"cost": lambda case: (1, 2, 3)}, "the cost of all_reduce ring returns a tuple; needs a Cost"),
+        ({"formula": lambda case: 1.5}, "the formula of all_reduce ring returns a float; needs a Formula"),
     ],
 )
 def test_what_is_no_cost_or_no_formula_is_told(paper, told, verdicts):
@@ -222,7 +222,9 @@ def test_of_real_ranks_one_that_fails_leaves_the_others_their_lines(own):
     assert [(line[1], line[8]) for line in lines] == [("ring", "✓"), ("breaks", told), ("tree", "✓")]
     code, out, _ = started(sys.executable, own, *VERIFY[:-2], "untyped", "--world", "mpi")
     assert code == 1
-    assert out.splitlines()[-2].endswith("✗ ArgumentError: the formula of all_reduce untyped is 1.5; needs a Formula")
+    assert out.splitlines()[-2].endswith(
+        "✗ ArgumentError: the formula of all_reduce untyped returns a float; needs a Formula"
+    )
 
 
 @needs_mpi

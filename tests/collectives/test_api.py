@@ -186,6 +186,16 @@ def test_auto_knows_what_a_program_adds_and_for_how_many_ranks_it_is(monkeypatch
     assert picked(3) == before[1]
 
 
+@pytest.mark.parametrize(("what", "needs"), [("cost", "a Cost"), ("formula", "a Formula")])
+def test_a_cost_or_a_formula_that_returns_nothing_is_named_where_it_is_asked_for(what, needs, monkeypatch):
+    monkeypatch.setattr(registry, "_ALGORITHMS", deepcopy(registry._ALGORITHMS))
+    ring = registry.find("all_reduce", "ring")
+    given = {"cost": ring.cost, "formula": ring.formula} | {what: lambda case: None}
+    collectives.algorithm("all_reduce", "mine", **given)(ring.run)
+    with pytest.raises(ArgumentError, match=f"^the {what} of all_reduce mine returns None; needs {needs}$"):
+        getattr(collectives, what)("all_reduce", "mine", ranks=2, num_bytes=8)
+
+
 def test_an_algorithm_is_one_of_a_collective():
     ring = registry.find("all_reduce", "ring")
     with pytest.raises(UnknownNameError, match="unknown collective 'all_redcue'; did you mean 'all_reduce'"):
