@@ -6,6 +6,7 @@ from simdist.cli.plan_options import add_where, command, given_of
 from simdist.cli.settings import add_options
 from simdist.planning import Workbench, details, fit_text, fitted_efficiency, headline, planned, table
 from simdist.planning import execute as carried_out
+from simdist.planning.fitting import check_measured
 from simdist.planning.job import check_known
 from simdist.training import Config
 
@@ -29,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Predict, and print the details."""
+    if args.measured is not None:
+        check_measured("--measured", args.measured)
     given, bench = given_of(args), Workbench(args.cluster, args.ranks)
     check_known(given)
     config = Config(**given | {"device": "phantom"})

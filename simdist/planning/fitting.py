@@ -1,6 +1,7 @@
 """Fitting: the efficiency of a cluster's devices, from the time that a step was measured to take on it."""
 
 from dataclasses import replace
+from math import inf
 
 from simdist.cluster import Cluster
 from simdist.errors import ArgumentError, require_more
@@ -8,10 +9,17 @@ from simdist.planning.search import planned
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 
-__all__ = ["fitted_efficiency"]
+__all__ = ["check_measured", "fitted_efficiency"]
 
 _CLOSE = 1e-3
 _MOST_TRIALS = 20
+
+
+def check_measured(name: str, seconds: float) -> None:
+    """Raise ArgumentError unless a step can have taken so long; `name` is the argument's."""
+    require_more(name, seconds, 0)
+    if seconds == inf:
+        raise ArgumentError(f"{name} is {seconds}; needs a finite time")
 
 
 def fitted_efficiency(config: Config, cluster: Cluster, ranks: int, measured_s: float) -> float:
@@ -30,7 +38,7 @@ def fitted_efficiency(config: Config, cluster: Cluster, ranks: int, measured_s: 
     Raises:
         ArgumentError: even at their peak devices take longer, or with no efficiency so long; or as of `Job`.
     """
-    require_more("measured_s", measured_s, 0)
+    check_measured("measured_s", measured_s)
 
     def step_s(slower: float) -> float:
         device = replace(cluster.device, flops_efficiency=1 / slower)

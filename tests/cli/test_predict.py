@@ -56,6 +56,13 @@ def test_a_measured_time_tells_what_devices_reach(capsys, tmp_path):
     assert float(re.search(r"\nstep +([\d.]+) s", told)[1]) == pytest.approx(1.5, rel=5e-3)
 
 
+@pytest.mark.parametrize(("seconds", "needs"), [("0", "more than 0"), ("nan", "more than 0"), ("inf", "a finite time")])
+def test_a_time_that_no_step_takes_is_refused_before_the_work(seconds, needs, capsys):
+    code, told, error = printed(capsys, "predict", *SMALL, f"--measured={seconds}")
+    assert (code, told) == (2, "")
+    assert error == f"simdist predict: --measured is {float(seconds)}; needs {needs}\n"
+
+
 def test_a_cluster_and_a_run_of_ones_own(capsys, tmp_path):
     seconds = {}
     (tmp_path / "run.toml").write_text(
