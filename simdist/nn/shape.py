@@ -150,6 +150,12 @@ class Shape:
             raise ArgumentError(
                 f"{have} and expert_every {self.expert_every}; needs at least 1, and blocks without experts"
             )
+        if self.experts and 0 < self.layers < self.dense_layers + self.expert_every:
+            have = f"experts is {self.experts}, layers {self.layers}, dense_layers {self.dense_layers}"
+            raise ArgumentError(
+                f"{have} and expert_every {self.expert_every}: no block has experts; "
+                f"needs at least {self.dense_layers + self.expert_every} layers"
+            )
 
     def _check_latent(self) -> None:
         """Raise ArgumentError unless other settings go with latent attention, or with its absence."""

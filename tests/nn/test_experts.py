@@ -301,7 +301,7 @@ def test_dense_blocks_are_those_of_a_model_without_experts():
         ({"expert_every": 2}, [0, 4, 0, 4, 0, 4]),
         ({"expert_every": 3, "dense_layers": 1}, [0, 0, 0, 4, 0, 0]),
         ({"expert_every": 1, "dense_layers": 4}, [0, 0, 0, 0, 4, 4]),
-        ({"expert_every": 7}, [0] * 6),
+        ({"expert_every": 6}, [0, 0, 0, 0, 0, 4]),
     ],
 )
 def test_each_so_many_th_block_has_experts(sizes, runs):
@@ -332,5 +332,10 @@ def test_shapes_that_are_impossible():
     for wrong in ({"expert_every": 0}, {"expert_every": 2, "experts": 0}):
         with pytest.raises(ArgumentError, match="expert_every is . and experts is .; needs at least 1, and 1 without"):
             Shape(1, 8, 2, 6, **{"experts": 2} | wrong)
+    for few, least in (({"expert_every": 9}, 9), ({"expert_every": 2, "dense_layers": 1}, 3), ({"dense_layers": 2}, 3)):
+        with pytest.raises(
+            ArgumentError, match=f"layers 2, dense_.*: no block has experts; needs at least {least} layers"
+        ):
+            Shape(2, 8, 2, 6, experts=2, **few)
     with pytest.raises(ArgumentError, match="experts is -1"):
         Shape(1, 8, 2, 6, experts=-1)

@@ -57,7 +57,7 @@ MIXTURES = [
     Shape(layers=2, width=8, heads=2, context=6, experts=4, ffn_width=10, shared_experts=3, recompute="full"),
     Shape(layers=1, width=8, heads=2, context=6, experts=2, block="llama", ffn_width=10, shared_experts=2),
     Shape(layers=3, width=8, heads=2, context=6, experts=3, dense_layers=1, dense_ffn_width=14, recompute="full"),
-    Shape(layers=2, width=8, heads=2, context=6, experts=3, block="llama", shared_experts=1, dense_layers=2),
+    Shape(layers=3, width=8, heads=2, context=6, experts=3, block="llama", shared_experts=1, dense_layers=2),
     Shape(layers=6, width=8, heads=2, context=6, experts=3, dense_layers=1, expert_every=2, dense_ffn_width=14),
 ]
 
