@@ -10,7 +10,7 @@ from simdist.errors import require_kind
 from simdist.planning.job import Job
 from simdist.planning.memory import RankMemory, least_bytes, memory
 from simdist.planning.space import ways
-from simdist.planning.step import Step, least_s, passes_s, step
+from simdist.planning.step import Step, computing_s, least_s, passes_s, step
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 
@@ -35,6 +35,11 @@ class Plan(NamedTuple):
     memory: Mapping[str, float]
     num_bytes: float
     step: Step
+
+    def parts_s(self, bench: Workbench) -> list[float]:
+        """What the step is spent on: computing, communication within layers, bubble, gradients, update."""
+        alone_s, (passes_s, *others_s) = computing_s(Job(self.config, bench)), self.step
+        return [alone_s, passes_s - alone_s, *others_s]
 
     def __repr__(self) -> str:
         return f"<plan of {self.step.seconds:.4g} s a step and {self.num_bytes / 1e9:,.4g} GB: {self.config!r}>"

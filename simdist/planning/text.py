@@ -9,7 +9,7 @@ from simdist.planning.group import members
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
 from simdist.planning.search import Plan, Plans
-from simdist.planning.step import computing_s, sending_s
+from simdist.planning.step import sending_s
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.models import build, shape
@@ -19,8 +19,9 @@ from simdist.words import aligned, counted
 __all__ = ["details", "fit_text", "headline", "mesh_text", "overview", "table", "zero_text"]
 
 _LEGEND = (
-    "8 of 2: eight micro-batches of two windows. Shares of a step: waiting for other stages (bubble), waiting for",
-    "gradients and gathered weights that is not overlapped (gradients), and updating weights (update).",
+    "8 of 2: eight micro-batches of two windows. Shares of a step: communication within layers (layers), waiting for",
+    "other stages (bubble), waiting for gradients and gathered weights that is not overlapped (gradients), updating",
+    "weights (update); the rest is computing.",
     "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak;",
     "above 100% where FlashAttention on long windows skips those scores.",
 )
@@ -99,7 +100,7 @@ def zero_text(config: Config) -> str:
 
 def _head(axes: Sequence[str]) -> list[str]:
     what = ["zero", "schedule", "micro-batches", "recompute", "step", "tokens/s", "MFU"]
-    return [*axes, *what, "bubble", "gradients", "update", "memory"]
+    return [*axes, *what, "layers", "bubble", "gradients", "update", "memory"]
 
 
 def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
@@ -117,7 +118,7 @@ def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
         _time(step.seconds),
         f"{tokens / step.seconds:,.0f}",
         _mfu(config, bench, step.seconds),
-        *(f"{part / step.seconds:.1%}" for part in (step.bubble_s, step.gradients_s, step.update_s)),
+        *(f"{part_s / step.seconds:.1%}" for part_s in plan.parts_s(bench)[1:]),
         _bytes(plan.num_bytes),
     ]
 
@@ -133,13 +134,14 @@ def _mfu(config: Config, bench: Workbench, seconds: float) -> str:
 def details(plan: Plan, bench: Workbench, execution: Execution | None = None) -> list[str]:
     """A plan's figures, beside the papers' formulas and, if it was executed, beside the measurements."""
     job, step = Job(plan.config, bench), plan.step
-    said, alone_s, rank = papers(job, step, plan.rank), computing_s(job), members(job.sizes, "pp")[plan.rank]
+    said, rank = papers(job, step, plan.rank), members(job.sizes, "pp")[plan.rank]
+    computing_s, within_s, bubble_s, gradients_s, update_s = plan.parts_s(bench)
     rows: list[list[str]] = [
-        ["computing", "", _time(alone_s), _time(said.computing_s)],
-        ["communication within layers", "", _time(step.passes_s - alone_s), _time(said.sharing_s)],
-        ["bubble", "", _time(step.bubble_s), _time(said.bubble_s)],
-        ["waiting for gradients, weights, not hidden", "", _time(step.gradients_s), ""],
-        ["update", "", _time(step.update_s), ""],
+        ["computing", "", _time(computing_s), _time(said.computing_s)],
+        ["communication within layers", "", _time(within_s), _time(said.sharing_s)],
+        ["bubble", "", _time(bubble_s), _time(said.bubble_s)],
+        ["waiting for gradients, weights, not hidden", "", _time(gradients_s), ""],
+        ["update", "", _time(update_s), ""],
         ["step", _time(execution and execution.seconds), _time(step.seconds), ""],
         ["sending gradients, weights, hidden or not", "", _time(sending_s(job, plan.rank)), _time(said.sending_s)],
     ]

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from simdist.arrays import CATEGORIES
 from simdist.errors import ArgumentError
-from simdist.planning import Job, Plan, Workbench, computing_s, mesh_text, zero_text
+from simdist.planning import Plan, Workbench, mesh_text, zero_text
 from simdist.plots import style
 from simdist.plots.memory import COLOURS
 
@@ -21,7 +21,7 @@ _PARTS = {
     "gradients, weights": "all_reduce",
     "update": "update",
 }
-"""The parts of a step, and the kinds whose colours they have."""
+"""The parts of a step, in the order of `Plan.parts_s`, and the kinds whose colours they have."""
 
 _GB = 1e9
 
@@ -44,7 +44,7 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         fig = style.figure(width, (1.2 if width >= style.PAGE else 2.0) + 0.2 * len(plans))
         left, right = fig.subplots(1, 2, sharey=True, width_ratios=(3, 2))
         for y, plan in enumerate(plans):
-            parts = zip(_PARTS.values(), _parts_s(plan, bench), strict=True)
+            parts = zip(_PARTS.values(), plan.parts_s(bench), strict=True)
             _bar(left, y, {style.colour(kind): seconds / length_s for kind, seconds in parts})
             held = _held_at_once(plan)
             _bar(right, y, {COLOURS[each]: held[each] / _GB for each in CATEGORIES})
@@ -60,12 +60,6 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         style.legend(fig, kinds, "memory: of the fullest rank; dashed: a device's capacity", side="right")
         style.title(fig, _finding(plans))
     return fig
-
-
-def _parts_s(plan: Plan, bench: Workbench) -> list[float]:
-    """Seconds of each part, in the order of _PARTS."""
-    step, alone_s = plan.step, computing_s(Job(plan.config, bench))
-    return [alone_s, step.passes_s - alone_s, step.bubble_s, step.gradients_s, step.update_s]
 
 
 def _held_at_once(plan: Plan) -> dict[str, float]:

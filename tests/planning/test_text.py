@@ -18,8 +18,15 @@ from simdist.training.models import shape
 
 GPT = {"model": "gpt", "layers": 4, "width": 64, "heads": 4, "context_bytes": 32, "vocabulary": 512, "dropout": 0.1}
 GPT |= {"global_batch_size": 64, "device": "phantom"}
+PARTS_S = [0.6, 0.4, 0.5, 0.3, 0.2]
 AXES = {"dp": 1, "tp": 1, "pp": 1, "sp": 1, "ep": 1}
 STEP = Step(passes_s=1.0, bubble_s=0.5, gradients_s=0.3, update_s=0.2)
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """Plans of STEP are for no mesh of the bench: what its passes would take without messages is made up, too."""
+    monkeypatch.setattr(Plan, "parts_s", lambda self, bench: PARTS_S)
 
 
 def plan(num_bytes=5e9, **settings):
@@ -45,29 +52,43 @@ def plan(num_bytes=5e9, **settings):
     ],
     ids=str,
 )
-def test_a_line_tells_the_whole_way(settings, cells):
+def test_a_line_tells_the_whole_way(settings, cells, made_up):
     bench = Workbench(preset("h100"), 8)
     head, line, *below = table([plan(**settings)], bench)
     flops = model_flops(shape(Config(**GPT | settings)), 64)
     mfu = f"{flops / 2 / 8 / bench.machine(Config(**GPT)).device.flops_per_s:.0%}"
-    assert line.split() == [*cells.split(), "2", "s", f"{64 * 32 / 2:,.0f}", mfu, "25.0%", "15.0%", "10.0%", "5", "GB"]
+    shares = "20.0%", "25.0%", "15.0%", "10.0%"
+    assert line.split() == [*cells.split(), "2", "s", f"{64 * 32 / 2:,.0f}", mfu, *shares, "5", "GB"]
     assert head.split()[:4] == ["dp", "tp", "pp", next((axis for axis in ("sp", "ep") if axis in settings), "zero")]
     marks = {"ring attention": "sp", "tp 4s": "sequence_parallel", "hybrid sharding": "shards"}
     assert all(any(mark in text for text in below) == (setting in settings) for mark, setting in marks.items())
 
 
 @pytest.mark.parametrize(("precision", "rate"), [("bf16", 989.4e12), ("float32", 67e12)])
-def test_mfu_is_a_share_of_all_devices_peak(precision, rate):
+def test_mfu_is_a_share_of_all_devices_peak(precision, rate, made_up):
     one = plan(precision=precision)._replace(step=Step(1e-5, 0.0, 0.0, 0.0))
     mfu = model_flops(shape(one.config), 64) / 1e-5 / 2 / rate
     assert f" {mfu:.0%} " in table([one], Workbench(preset("h100"), 2))[1]
 
 
-def test_of_an_mlp_a_token_is_a_window():
+@pytest.mark.parametrize("settings", [{"tp": 2}, {"tp": 2, "pp": 2, "micro_batches": 4}, {"dp": 2, "sp": 2}], ids=str)
+def test_shares_of_a_step_are_those_of_its_parts(settings):
+    """What ranks that share layers send each other is one of them; the rest of the step is computing."""
+    bench = Workbench(preset("h100"), 4)
+    one = planned(Config(**GPT, **settings), bench)
+    head, line = table([one], bench)[:2]
+    first = len(head.split()) - head.split().index("layers") + 1  # memory has two words
+    layers, *others = (float(share.removesuffix("%")) / 100 for share in line.split()[-first:-2])
+    assert layers > 0.05
+    computing_share = computing_s(Job(one.config, bench)) / one.step.seconds
+    assert computing_share + layers + sum(others) == pytest.approx(1, abs=2.5e-3)
+
+
+def test_of_an_mlp_a_token_is_a_window(made_up):
     config, bench = Config(model="mlp", global_batch_size=64, device="phantom"), Workbench(preset("h100"), 1)
     assert headline(config, bench).startswith(f"mlp, {Job(config, bench).parts[0].size:,} parameters, ")
     line = table([plan()._replace(config=config)], bench)[1].split()
-    assert line[8:] == ["-", "2", "s", "32", "-", "25.0%", "15.0%", "10.0%", "5", "GB"]
+    assert line[8:] == ["-", "2", "s", "32", "-", "20.0%", "25.0%", "15.0%", "10.0%", "5", "GB"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +103,7 @@ def test_whether_devices_compute_at_their_peak_is_told(flops, memory, told):
     assert table([plan()], bench)[-1].startswith(at_peak) == (flops == memory == 1)
 
 
-def test_axes_of_one_plan_have_a_column_for_all():
+def test_axes_of_one_plan_have_a_column_for_all(made_up):
     lines = table([plan(dp=2), plan(sp=2)], Workbench(preset("h100"), 2), ["and 3 more"])
     assert [line.split()[:5] for line in lines[:3]] == [["dp", "tp", "pp", "sp", "zero"], [*"21110"], [*"11120"]]
     assert lines[3] == "and 3 more"
@@ -97,7 +118,7 @@ def test_axes_of_one_plan_have_a_column_for_all():
         (1, 2, 2, [1, "too large for 2 meshes, of which dp 4 needs least, 100 GB a rank"]),
     ],
 )
-def test_an_overview_has_the_best_and_the_smallest(best, top, too_large, found):
+def test_an_overview_has_the_best_and_the_smallest(best, top, too_large, found, made_up):
     large = [plan((k + 1) * 1e11, dp=4 + k) for k in range(too_large)]
     plans = Plans([plan(dp=k + 1) for k in range(best)], large, 1234)
     head, *lines = overview(plans, Workbench(preset("h100"), 8), top)
