@@ -60,10 +60,13 @@ class View:
             raise ArgumentError("this trace has no spans to draw")
         first_s, last_s = min(times)[0], max(end for _, end in times)
         start_s = first_s if start_s is None or start_s == -inf else start_s
+        until = " on"
         if end_s is None or end_s == inf:
             end_s = max(last_s, start_s + 1e-9)
+        else:
+            until = f" to {end_s:.6g} s"
         if not first_s <= end_s > start_s <= last_s:
-            asked = f"{start_s:.6g} s" + (f" to {end_s:.6g} s" if end_s > start_s + 1e-9 else " on")
+            asked = f"{start_s:.6g} s{until}"
             raise ArgumentError(f"nothing was recorded from {asked}, but from {first_s:.6g} s to {last_s:.6g} s")
         shown, notes = _ranks(trace, ranks)
         streams: dict[int, set[str]] = {rank: set() for rank in shown}
