@@ -54,7 +54,7 @@ def loss_differences(
         fig = style.figure(width, 1.2 + 0.48 * sum(rows))
         axes = fig.subplots(len(rows), len(kinds), sharex=True, sharey="row", height_ratios=rows, squeeze=False)
         for column, (kind, curves) in zip(axes.T, kinds.items(), strict=True):
-            handles = _draw(column[0], curves)
+            handles = _draw(column[0], {style.wrapped(name, width / 2 - 0.5, 7.5): of for name, of in curves.items()})
             style.losses(column[0], every)
             column[0].set_title(_WORDS[kind])
             column[-1].set_xlabel("step")
@@ -66,7 +66,8 @@ def loss_differences(
         for below in axes[1:, 0]:
             below.set_ylabel("|difference|")
             below.set(**({"yscale": "log", "ylim": _decades(sizes)} if sizes else {"ylim": (0, 1), "yticks": [0]}))
-        style.legend(fig, handles, _note(differences), letters=max(map(len, runs)))
+        letters = max(len(line) for handle in handles for line in handle.get_label().splitlines())
+        style.legend(fig, handles, _note(differences), letters=letters)
         style.title(fig, _finding(list(runs), differences))
     return fig
 

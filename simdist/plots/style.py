@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
+from textwrap import wrap
 from typing import Any
 
 from matplotlib import rc_context
@@ -215,13 +216,7 @@ def losses(ax: Axes, found: Sequence[float]) -> None:
 
 def wrapped(text: str, width: float, points: float) -> str:
     """text in lines that fit into `width` inches, at about 0.56 of its size to a letter."""
-    room = int(width * 72 / (0.56 * points))
-    lines = [""]
-    for word in text.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return "\n".join(lines)
+    return "\n".join(wrap(text, int(width * 72 / (0.56 * points)), break_on_hyphens=False))
 
 
 def colour(kind: str) -> str:

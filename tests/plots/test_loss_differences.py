@@ -45,6 +45,15 @@ def test_one_other_run_is_called_by_its_name(draw):
     assert picture.title.startswith("The losses of b are up to 0.001 from a's: in validation at step ")
 
 
+def test_long_names_are_broken(draw):
+    """A folder's name may have no blanks at which a title or a key could be."""
+    long = "gpt2_bf16_zero3_" * 9
+    picture = draw(loss_differences, {"a": ONE, long: NEAR, f"{long}too": FAR})
+    assert [label.replace("\n", "") for label in picture.key] == ["a", long, f"{long}too"]
+    assert max(len(line) for text in picture.key for line in text.splitlines()) < 60
+    assert max(map(len, picture.figure.get_suptitle().splitlines())) < 110
+
+
 def test_one_run(draw):
     picture = draw(loss_differences, {"a": ONE})
     assert picture.title == "a, without a run to compare it with"
