@@ -487,6 +487,15 @@ def test_a_slow_rank_of_a_real_job(text, tmp_path):
     assert (tmp_path / "out" / "waiting.png").stat().st_size > 0
 
 
+def test_an_asynchronous_report_has_the_experts_auxiliary_loss(text, tmp_path):
+    words = ["--world=virtual", "--ranks=3", "--method=async", "--steps=3", "--model=gpt", "--layers=1", "--width=16"]
+    words += ["--heads=2", "--context=16", "--experts=2", "--sample-bytes=0", "--data", text]
+    assert main(["train", *words, "--out", str(tmp_path / "run")]) == 0
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    told = f"\nexperts: auxiliary loss {last['auxiliary_loss']:.4f} nats a byte, beside the loss\n"
+    assert last["auxiliary_loss"] > 0 and told in (tmp_path / "run" / "report.txt").read_text()
+
+
 def test_an_asynchronous_run_goes_on(text, tmp_path, capsys):
     words = ["--world=virtual", "--method=async", "--steps=6", "--checkpoint-every=2", "--data", text]
     folder = tmp_path / "my run"

@@ -22,6 +22,7 @@ from simdist.training.checkpoint.together import by_one
 from simdist.training.folder import CHECKPOINTS
 from simdist.training.peak import matmul_flops_per_s
 from simdist.training.pipeline_report import taken_by_all
+from simdist.training.report import experts_words
 from simdist.training.text import Text
 
 __all__ = ["TrainingJob"]
@@ -207,6 +208,8 @@ class TrainingJob:
 
             lines, _ = history(folder.path, run.done)
             told = asynchronous_report(results, run.text)
+            if run.config.experts and lines:
+                told.summary.append(experts_words(lines[-1], results.trace))
             self._add_circumstances(told, run.comm)
             folder.write_end(told, results.trace)
             with folder.writing():

@@ -32,7 +32,18 @@ from simdist.training.traffic import (
 from simdist.training.trainer import Line, Trainer
 from simdist.words import aligned, counted
 
-__all__ = ["Report", "Row", "at_most", "count", "duration", "loss_words", "milliseconds", "report", "since"]
+__all__ = [
+    "Report",
+    "Row",
+    "at_most",
+    "count",
+    "duration",
+    "experts_words",
+    "loss_words",
+    "milliseconds",
+    "report",
+    "since",
+]
 
 
 _LEGEND = (
@@ -94,7 +105,7 @@ def report(
     config, step = trainer.config, calls(trace)
     summary = _summary(trainer, line, step, matmul_flops_per_s)
     if config.experts:
-        summary.append(_experts(line, trace))
+        summary.append(experts_words(line, trace))
     prediction = predicted_pipeline(trainer.method, config)
     words = (*_LEGEND, _OWN_PART) if config.zero in (1, 2) and not precision(config.precision).mixed else _LEGEND
     rows = _rows(trainer, step, trace, cluster, prediction) if trainer.comm.size > 1 else []
@@ -191,7 +202,7 @@ def _memory_rows(
     ]
 
 
-def _experts(line: Line, trace: Trace) -> str:
+def experts_words(line: Line, trace: Trace) -> str:
     """The experts' auxiliary loss, and how even their loads are, if that is on the record."""
     words = f"experts: auxiliary loss {line.auxiliary_loss:.4f} nats a byte, beside the loss"
     found = [routed for routed in routes(trace).values() if 0 < sum(routed.asked) < inf]  # of phantoms nan
