@@ -24,7 +24,7 @@ _AVERAGES = ("average weights", "outer step")
 
 
 class TimedLoss(NamedTuple):
-    """The loss of one worker at one step, after this many seconds of the run."""
+    """The loss of one worker at one step, from 1 as in the log, after this many seconds of the run."""
 
     step: int
     time_s: float
@@ -81,7 +81,7 @@ class Results:
     def timed_losses(self) -> list[TimedLoss]:
         """All losses of all workers."""
         return [
-            TimedLoss(step, self._seconds(time_s), loss)
+            TimedLoss(step + 1, self._seconds(time_s), loss)
             for report in self.workers
             for step, time_s, loss in zip(report.clocks, report.times_s, report.losses, strict=True)
         ]

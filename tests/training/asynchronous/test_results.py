@@ -97,7 +97,7 @@ def test_sums_of_the_whole_run():
     assert found.staleness == [0, 1, 1, 2]
     assert found.waited_shares() == [0.25, 0.5, 0.0]
     assert not found.has_consensus
-    assert [(m.step, m.time_s, m.loss) for m in found.timed_losses][:2] == [(0, 1.0, 4.0), (1, 2.0, 3.0)]
+    assert [(m.step, m.time_s, m.loss) for m in found.timed_losses][:2] == [(1, 1.0, 4.0), (2, 2.0, 3.0)]
 
 
 def test_the_record_is_of_the_time_when_all_were_at_work():
