@@ -48,7 +48,7 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
             _bar(left, y, {style.colour(kind): seconds / length_s for kind, seconds in parts})
             held = _held_at_once(plan)
             _bar(right, y, {COLOURS[each]: held[each] / _GB for each in CATEGORIES})
-        right.axvline(bench.cluster.device.memory_bytes / _GB, color=style.ACCENT, linewidth=0.9, linestyle="--")
+        capacity = _capacity(right, plans, bench)
         left.set_yticks(range(len(plans)), [_name(plan) for plan in plans])
         left.invert_yaxis()
         left.set(xlabel=f"a step ({second})")
@@ -57,9 +57,18 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         times = [Patch(color=style.colour(kind), label=part) for part, kind in _PARTS.items()]
         style.legend(fig, times, "step: average over the ranks", letters=20, side="left")
         kinds = [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
-        style.legend(fig, kinds, "memory: of the fullest rank; dashed: a device's capacity", side="right")
+        style.legend(fig, kinds, f"memory: of the fullest rank; {capacity}", side="right")
         style.title(fig, _finding(plans))
     return fig
+
+
+def _capacity(ax: Axes, plans: Sequence[Plan], bench: Workbench) -> str:
+    """Draw a line at a device's memory, unless bars beside it would be too short to see; what the key says of it."""
+    capacity = bench.cluster.device.memory_bytes
+    if 10 * max(plan.num_bytes for plan in plans) < capacity:
+        return f"a device has {capacity / _GB:g} GB"
+    ax.axvline(capacity / _GB, color=style.ACCENT, linewidth=0.9, linestyle="--")
+    return "dashed: a device's capacity"
 
 
 def _held_at_once(plan: Plan) -> dict[str, float]:

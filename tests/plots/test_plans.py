@@ -1,5 +1,7 @@
 """Plans beside each other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,16 @@ def test_the_key_has_the_words_of_the_table(draw, best):
     parts = {"computing", "communication within layers", "update"}
     assert parts <= {line.split("  ")[0] for line in details(best[0], BENCH)}
     assert parts <= set(draw(plan_bars, best, BENCH).key)
+
+
+def test_a_capacity_that_hides_the_bars_is_told_instead(draw, best):
+    few = max(plan.num_bytes for plan in best)
+    for factor, told in ((5, "dashed: a device's capacity"), (20, f"a device has {20 * few / 1e9:g} GB")):
+        device = replace(BENCH.cluster.device, memory_bytes=factor * few)
+        bench = Workbench(BENCH.cluster.with_(device=device), 8)
+        picture = draw(plan_bars, best, bench)
+        assert picture.note.endswith(told)
+        assert len(picture.axes[1].lines) == (factor == 5)
 
 
 def test_one_plan_is_compared_with_nothing(draw, best):
