@@ -122,8 +122,7 @@ def algorithm(
     """Register the function below as one way to perform `operation`, exact up to rounding. Everything that takes the
     name of an algorithm then knows it: the command line, and `auto`. A name of your own may be registered again.
 
-    See `simdist.collectives.registry.Algorithm`, and `simdist.examples.own_algorithm`; for lossy sums
-    `simdist.parallel.compression.Compressor`.
+    See `Algorithm` in this module, and `simdist.examples.own_algorithm`; for lossy sums, `Compressor`.
 
     Args:
         cost: cost(case, **options) -> Cost of rank case.rank; the options are those of the function.
@@ -249,9 +248,9 @@ class Choice(NamedTuple):
 
 
 def choose(operation: str, comm: Placed, num_bytes: int, by_messages: bool = False) -> Choice:
-    """What `auto` stands for: the algorithm measured to be fastest on this machine at about this size. Without such a
-    measurement, `direct` for ranks that share one memory, or what was measured to be faster on another machine; for
-    other ranks, the algorithm whose formula gives the least time.
+    """The algorithm measured to be fastest on this machine at about this size. Without such a measurement, `direct` for
+    ranks that share one memory, or what was measured to be faster on another machine; for other ranks, the algorithm
+    whose formula gives the least time.
 
     All ranks choose alike, because they consult the same table, or the same model, with the same numbers.
 
