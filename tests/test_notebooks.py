@@ -1,5 +1,6 @@
 """Notebooks: the cells that are committed, and real ranks that a kernel starts."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -119,11 +120,23 @@ except sd.WorldUnavailable as missing:
     assert "pip install 'simdist[mpi]'" in done.stdout
 
 
-def test_each_notebook_has_the_cells_of_its_source_and_is_small():
-    done = subprocess.run(
-        [sys.executable, NOTEBOOKS / "build.py", "--check"], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def build():
+    """build(*words) -> the exit code of notebooks/build.py, in this process: what it imports takes seconds."""
+    spec = importlib.util.spec_from_file_location("build", NOTEBOOKS / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def run(*words):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["build.py", *words])
+            return module.main()
+
+    return run
+
+
+def test_each_notebook_has_the_cells_of_its_source_and_is_small(build, capsys):
+    assert build("--check") == 0, capsys.readouterr()
     for made in NOTEBOOKS.glob("*.ipynb"):
         assert made.stat().st_size <= 300 * 1024, made.name
         assert made.with_suffix(".py").exists(), made.name
@@ -138,9 +151,8 @@ def test_each_notebook_has_the_cells_of_its_source_and_is_small():
         (["--run", "--check"], "not allowed with argument --run"),
     ],
 )
-def test_build_refuses_arguments_that_it_would_ignore(given, error):
-    done = subprocess.run(
-        [sys.executable, NOTEBOOKS / "build.py", *given], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 2
-    assert error in done.stderr
+def test_build_refuses_arguments_that_it_would_ignore(build, capsys, given, error):
+    with pytest.raises(SystemExit) as end:
+        build(*given)
+    assert end.value.code == 2
+    assert error in capsys.readouterr().err
