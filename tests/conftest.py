@@ -85,6 +85,13 @@ def device(request: pytest.FixtureRequest) -> Any:
     return library(request.config)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """In a job, pass over the files without a test that takes `spmd`: to find tests there takes each rank seconds."""
+    if in_job() and collection_path.match("test_*.py") and "spmd" not in collection_path.read_text():
+        return True
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Look no more for garbage in modules, which stay: real ranks look for it whenever a group of theirs ends, and

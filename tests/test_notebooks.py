@@ -1,19 +1,23 @@
 """Notebooks: the cells that are committed, and real ranks that a kernel starts."""
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 import time
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 
 import pytest
 from jobs import ROOT, needs_mpi
 
 from simdist.comm.board import alive
 
-pytest.importorskip("jupytext", reason="pip install 'simdist[notebooks]' brings what notebooks need")
-manager = pytest.importorskip("jupyter_client.manager")
+# What they need is imported by fixtures: every process that collects tests would spend seconds on it here.
+pytestmark = pytest.mark.skipif(
+    not find_spec("jupytext") or not find_spec("jupyter_client"),
+    reason="pip install 'simdist[notebooks]' brings what notebooks need",
+)
 
 NOTEBOOKS = ROOT / "notebooks"
 START = """
@@ -30,6 +34,7 @@ def naps(comm):
 
 @pytest.fixture(scope="module")
 def kernel():
+    manager = import_module("jupyter_client.manager")
     kernels, client = manager.start_new_kernel(kernel_name="python3", cwd=str(ROOT))
     yield Kernel(kernels, client)
     client.stop_channels()
@@ -123,8 +128,8 @@ except sd.WorldUnavailable as missing:
 @pytest.fixture(scope="module")
 def build():
     """build(*words) -> the exit code of notebooks/build.py, in this process: what it imports takes seconds."""
-    spec = importlib.util.spec_from_file_location("build", NOTEBOOKS / "build.py")
-    module = importlib.util.module_from_spec(spec)
+    spec = spec_from_file_location("build", NOTEBOOKS / "build.py")
+    module = module_from_spec(spec)
     spec.loader.exec_module(module)
 
     def run(*words):
