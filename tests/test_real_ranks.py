@@ -17,7 +17,7 @@ def run_tests(ranks, *arguments, **options):
 
 def test_every_test_of_both_worlds():
     """On as many ranks as most of them need; .ci/run does it with more cases, and on fewer ranks too."""
-    done = run_tests(4, "--cases", "1", timeout_s=1500.0)
+    done = run_tests(4, "--cases", "1", timeout_s=1500.0, SIMDIST_TIMEOUT_S="120")  # see conftest.py
     assert done.code == 0, done.output[-8000:]
     assert " passed" in done.output
 
