@@ -85,6 +85,12 @@ def device(request: pytest.FixtureRequest) -> Any:
     return library(request.config)
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are made but not drawn, which is most of what a short run takes: for tests that do not look at them."""
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
+
+
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """In a job, pass over the files without a test that takes `spmd`: to find tests there takes each rank seconds."""
     if in_job() and collection_path.match("test_*.py") and "spmd" not in collection_path.read_text():

@@ -255,6 +255,7 @@ def test_one_rank_trains_and_leaves_its_folder(text, tmp_path, capsys):
 
 @pytest.mark.slow(but=1)
 @pytest.mark.parametrize("method", ["ddp", "async", "local-sgd"])
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_diverges_says_once_in_which_step(text, tmp_path, capsys, method):
     words = [f"--method={method}", "--data", text, "--out", str(tmp_path / "run"), "--learning-rate=1e10", "--steps=9"]
     words += SMALL
@@ -264,6 +265,7 @@ def test_a_run_that_diverges_says_once_in_which_step(text, tmp_path, capsys, met
     assert 2 <= int(told[0]) <= 4
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_goes_on_in_its_folder(text, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--resume"]) == 2
@@ -295,6 +297,7 @@ def test_a_run_goes_on_in_its_folder(text, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_virtual_ranks_go_on_on_what_they_were_on(text, tmp_path, capsys):
     words = ["--world=virtual", "--ranks=3", f"--out={tmp_path}"]
     told = [f"--data={text}", *SMALL, "--checkpoint-every=2", "--steps=2"]
@@ -335,6 +338,7 @@ def test_a_pipeline_leaves_its_schedule(text, tmp_path, capsys):
 
 @pytest.mark.slow(but=1)
 @pytest.mark.parametrize("name", ["zb-h1", "zb-v", "pipedream-2bw"])
+@pytest.mark.usefixtures("undrawn")
 def test_a_schedule_of_ones_own_is_drawn_and_then_trained_with(name, text, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     line = ["--pp=2", "--micro-batches=4"]
@@ -382,6 +386,7 @@ def test_schedules_of_ones_own_that_cannot_be(words, rows, fault, text, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "text"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_virtual_ranks_train_on_a_cluster_that_is_not_there(text, tmp_path, capsys):
     words = ["--world=virtual", "--ranks=16", "--cluster=h100", "--steps=4", "--data", text, "--out", str(tmp_path)]
     assert main(["train", *words, *SMALL]) == 0
@@ -487,6 +492,7 @@ def test_a_slow_rank_of_a_real_job(text, tmp_path):
     assert (tmp_path / "out" / "waiting.png").stat().st_size > 0
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_asynchronous_report_has_the_experts_auxiliary_loss(text, tmp_path):
     words = ["--world=virtual", "--ranks=3", "--method=async", "--steps=3", "--model=gpt", "--layers=1", "--width=16"]
     words += ["--heads=2", "--context=16", "--experts=2", "--sample-bytes=0", "--data", text]
@@ -496,6 +502,7 @@ def test_an_asynchronous_report_has_the_experts_auxiliary_loss(text, tmp_path):
     assert last["auxiliary_loss"] > 0 and told in (tmp_path / "run" / "report.txt").read_text()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_asynchronous_run_goes_on(text, tmp_path, capsys):
     words = ["--world=virtual", "--method=async", "--steps=6", "--checkpoint-every=2", "--data", text]
     folder = tmp_path / "my run"
@@ -509,6 +516,7 @@ def test_an_asynchronous_run_goes_on(text, tmp_path, capsys):
     assert lines == sorted(set(lines)) and lines[0] == 1 and lines[-1] == 9
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_on_one_virtual_rank_goes_on_with_one(text, tmp_path, capsys):
     words = ["--world=virtual", "--ranks=1", "--steps=2", "--checkpoint-every=2", "--sample-bytes=0", "--data", text]
     assert main(["train", *words, "--out", str(tmp_path), *SMALL]) == 0

@@ -96,6 +96,7 @@ def test_what_cannot_be(capsys, words, message):
     assert err.startswith("simdist predict: ") and message in err
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_was_made_can_be_predicted_elsewhere(capsys, tmp_path):
     run = ["--model=gpt", *SMALL[2:], "--steps=1", "--pp=1", "--zero=1", "--validation-windows=4", "--sample-bytes=3"]
     assert main(["train", "--world=virtual", "--ranks=2", *run, f"--out={tmp_path / 'run'}"]) == 0
