@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from harness import VirtualRanks
 
 import simdist as sd
 from simdist.arrays import Meter, metered, phantom
@@ -118,9 +119,10 @@ def descend(comm, name, steps):
 
 @pytest.mark.slow(but=2)
 @every_kind
-def test_it_finds_a_minimum(spmd, name):
+def test_it_finds_a_minimum(name):
+    """On virtual ranks only: real ones come to the same, and would take seconds each."""
     near = {"uncompressed": 1e-9, "8 bits": 1e-4, "top-k": 0.02, "PowerSGD": 1e-8}[name]
-    found = spmd(descend, 4, name, 400)
+    found = VirtualRanks()(descend, 4, name, 400)
     assert len(set(found)) == 1
     assert found[0] < near
 
