@@ -5,6 +5,7 @@ a time, but each warp as far ahead of the others as barriers let it, and copies 
 """
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import re
@@ -208,6 +209,14 @@ def _translated(source):
     return _SHIM + source + _LAUNCH + calls
 
 
+def _compile(text, path):
+    own = path.with_suffix(f".{os.getpid()}")
+    done = subprocess.run(["g++", *_OPTIONS, "-", "-o", own], input=text, text=True, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(f"{done.stderr}\n{text}")
+    own.rename(path)
+
+
 def _library(source):
     """The library of a kernel's source; it is compiled once for all processes, and lies where Python's own code does."""
     if source not in _libraries:
@@ -219,11 +228,10 @@ def _library(source):
         )
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
-            own = path.with_suffix(f".{os.getpid()}")
-            done = subprocess.run(["g++", *_OPTIONS, "-", "-o", own], input=text, text=True, capture_output=True)
-            if done.returncode:
-                raise RuntimeError(f"{done.stderr}\n{text}")
-            own.rename(path)
+            with path.with_suffix(".lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # of ranks that come for it at once, the first compiles it for all
+                if not path.exists():
+                    _compile(text, path)
         _libraries[source] = ctypes.CDLL(str(path)), dict(_SIGNATURE.findall(source))
     return _libraries[source]
 
