@@ -91,7 +91,7 @@ def test_a_fault_is_told_and_makes_the_exit_code(fault, told, capsys, monkeypatc
 
     bad = Algorithm(good.operation, good.name, wrong, good.cost, good.formula)
     monkeypatch.setitem(registry._ALGORITHMS["all_reduce"], "ring", bad)
-    assert simdist_verify("--max-ranks", "2") == 1
+    assert simdist_verify("all_reduce", "--max-ranks", "2") == 1
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if told in line]
     assert line.split()[:3] == ["all_reduce", "ring", "2"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from jobs import ROOT, needs_mpi
 
+from simdist.cli import main
 from simdist.training.checkpoint import steps
 
 LIMIT_S = 60
@@ -72,6 +73,7 @@ def begun(folder):
 
 
 @needs_mpi
+@pytest.mark.usefixtures("undrawn")
 def test_a_job_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path, text):
     a, b, told = tmp_path / "a", tmp_path / "b", [f"--data={text}", *SMALL]
     with train("--ranks=2", "--steps=2000", f"--out={a}", *told, folder=tmp_path) as job:
@@ -90,8 +92,7 @@ def test_a_job_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path, text
     assert not (a / "samples.txt").exists()
 
     stop = last + 30
-    with train(f"--steps={stop}", f"--out={b}", *told, folder=tmp_path) as job:
-        assert end(job)[0] == 0
+    assert main(["train", f"--steps={stop}", f"--out={b}", *told]) == 0
     with train("--ranks=3", f"--resume={a}", f"--steps={stop}", folder=tmp_path) as job:
         code, output = end(job)
     assert code == 0, output
