@@ -111,6 +111,9 @@ def test_every_setting_is_an_option(capsys):
     for name, option in options():
         assert f"--{name.replace('_', '-')}" in out
         assert option.help.split()[0] in out
+    models = dict(options())["model"].names
+    assert len(models) > 100 and f"{models[-1]}; {len(models)} in all" in out
+    assert models[0] in out and models[len(models) // 2] not in out  # too many to read
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Settings: the options of a training run on the command line, one for each field of Config."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +11,8 @@ from simdist.training.config import options
 __all__ = ["add_options", "as_words", "given_options"]
 
 _METAVARS: dict[Any, str] = {int: "N", float: "X", str: "NAME"}
+_MOST_LISTED = 40  # names of an option; of more, the help has some
+_SOME = 12
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,13 +23,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(option.group)
         flags = [f"--{name.replace('_', '-')}"] + ([f"--{option.alias}"] if option.alias else [])
-        choices = f": {', '.join(option.names)}" if option.names else ""
+        choices = f": {_listed(option.names)}" if option.names else ""
         help = f"{option.help}{choices} ({option.default})".replace("%", "%%")
         kind = kinds[name]
         takes: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
         if kind is not bool:
             takes = {"type": kind, "metavar": option.metavar or _METAVARS[kind]}
         groups[option.group].add_argument(*flags, dest=name, help=help, **takes)
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= _MOST_LISTED:
+        return ", ".join(names)
+    return f"{', '.join(names[:_SOME])}, … {names[-1]}; {len(names)} in all, which the error for any other name lists"
 
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
