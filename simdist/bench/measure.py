@@ -13,9 +13,10 @@ from simdist.bench.trial import Trial, perform, require_right
 from simdist.cluster import Cluster
 from simdist.cluster.calibration import calibrated
 from simdist.collectives import formula
+from simdist.collectives.names import collective
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
-from simdist.errors import as_declared, require_known, require_least
+from simdist.errors import as_declared, require_least
 
 __all__ = ["Row", "bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
 
@@ -185,5 +186,4 @@ def bus_bytes_per_s(operation: str, ranks: int, num_bytes: int, seconds: float) 
     share = (ranks - 1) / ranks
     factors = {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}
     factors |= dict.fromkeys(("reduce_scatter", "all_gather", "all_to_all", "scatter", "gather"), share)
-    require_known("collective with a size", operation, factors)
-    return factors[operation] * num_bytes / seconds if seconds else 0.0
+    return factors[collective(operation, factors, "collective with a size")] * num_bytes / seconds if seconds else 0.0

@@ -17,10 +17,11 @@ from simdist.bench.trial import OPERATIONS
 from simdist.bench.tune import SIZES, tune
 from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
 from simdist.collectives import algorithms
+from simdist.collectives.names import collective
 from simdist.collectives.registry import find
 from simdist.collectives.segments import SEGMENT_BYTES
 from simdist.environment import crowding
-from simdist.errors import ArgumentError, require_known
+from simdist.errors import ArgumentError
 from simdist.launch import in_job
 from simdist.plots import Crossover, crossovers, sweep
 from simdist.plots.file import check_folder, check_format, save, writing
@@ -71,9 +72,9 @@ def execute(args: Namespace) -> int:
     """Measure and print, one table for each number of ranks."""
     if args.tune:
         return _tune(args)
-    operation = "all_reduce" if args.operation is None else args.operation
+    asked = "all_reduce" if args.operation is None else args.operation
+    operation = collective(asked, OPERATIONS, "collective with a size")
     repeats = 20 if args.repeats is None else args.repeats
-    require_known("collective with a size", operation, OPERATIONS)
     given = [find(operation, name).name for name in args.algorithms or ()]
     _check_files(args)
     counts = args.ranks or given_ranks(args.world) or [2, 4]

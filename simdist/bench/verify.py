@@ -14,9 +14,10 @@ from simdist.bench.jobs import check_ranks, foretell, given_ranks, per_rank
 from simdist.bench.trial import OPERATIONS, REDUCING, ROOTED, Traffic, Trial, outcome
 from simdist.cluster import Cluster, preset
 from simdist.collectives import Case, algorithms
+from simdist.collectives.names import collective
 from simdist.collectives.registry import find
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, WorldUnavailable, own_line, require_least, unknown_name
+from simdist.errors import ArgumentError, WorldUnavailable, own_line, require_least
 from simdist.launch import in_job
 
 __all__ = ["add_arguments", "execute", "table"]
@@ -52,7 +53,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Print the table; returns 1 if a line has a fault."""
-    given = _algorithms(args)
+    operation, given = _asked(args)
     world = args.world or ("mpi" if in_job() else "virtual")
     most = args.max_ranks
     if most is None:
@@ -67,7 +68,7 @@ def execute(args: Namespace) -> int:
     if min(counts) < 1:
         raise ArgumentError(f"--ranks is {counts}; needs at least 1")
     faults = rows = 0
-    for line, good in table(counts, world, args.operation, given, args.ranks_per_node):
+    for line, good in table(counts, world, operation, given, args.ranks_per_node):
         if not rows:
             print(_HEAD)
         print(line, flush=True)
@@ -78,13 +79,14 @@ def execute(args: Namespace) -> int:
     return int(faults > 0)
 
 
-def _algorithms(args: Namespace) -> list[str]:
-    """The algorithms given; raises an error for operations and algorithms that do not exist."""
+def _asked(args: Namespace) -> tuple[str | None, list[str]]:
+    """The operation and the algorithms given; raises an error for those that do not exist."""
     if args.operation is None and args.algorithms:
         raise ArgumentError(f"--algorithms {' '.join(args.algorithms)}: needs the operation that they belong to")
-    if args.operation not in (None, *OPERATIONS):
-        raise unknown_name("collective with a result", args.operation, OPERATIONS)
-    return [find(args.operation, name).name for name in args.algorithms or ()]
+    if args.operation is None:
+        return None, []
+    operation = collective(args.operation, OPERATIONS, "collective with a result")
+    return operation, [find(operation, name).name for name in args.algorithms or ()]
 
 
 def table(

@@ -4,7 +4,8 @@ from heapq import heappop, heappush
 
 from simdist.cluster import Link
 from simdist.collectives.cost import Case, Formula
-from simdist.errors import as_declared, require_known, require_whole
+from simdist.collectives.names import collective
+from simdist.errors import as_declared, require_whole
 
 __all__ = ["logp_broadcast_s", "lower_bound"]
 
@@ -51,7 +52,7 @@ def lower_bound(operation: str, *, ranks: int, num_bytes: int, in_network: bool 
     It has no all_to_all, in which each rank has this much to send, and no barrier. Sapio et al. 2021, NSDI (SwitchML).
     Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE TPDS 8(11) (ports).
     """
-    require_known("collective", operation, _SHARES)
+    operation = collective(operation, _SHARES)
     require_whole("ports", ports, 1)
     case = Case(ranks, num_bytes)
     p, n = case.ranks, case.num_bytes

@@ -1,6 +1,12 @@
-"""Names: what other libraries and papers call the algorithms."""
+"""Names: what other libraries and papers call the collectives, and the algorithms."""
 
-__all__ = ["OTHER_NAMES"]
+from collections.abc import Collection
+
+from simdist.errors import unknown_name
+from simdist.trace.kind import COLLECTIVES
+from simdist.words import meant
+
+__all__ = ["OTHER_NAMES", "collective"]
 
 _TREES = {"binomial_tree": "binomial"}
 _BRUCK = {"brucks": "bruck", "modified_bruck": "bruck"}  # MPICH, Open MPI
@@ -30,3 +36,15 @@ OTHER_NAMES = {
     "all_to_all": {"scattered": "linear", **_BRUCK},  # MPICH
 }
 """By collective, other names of algorithms, and the names in simdist."""
+
+
+def collective(name: str, known: Collection[str] = COLLECTIVES, kind: str = "collective") -> str:
+    """The collective of this name, in any spelling: all_reduce for "AllReduce", broadcast for "MPI_Bcast".
+
+    Raises:
+        UnknownNameError: it is none of those known, which are of this kind.
+    """
+    found = meant(str(name).removeprefix("MPI_"), known, {"bcast": "broadcast"})
+    if found is None:
+        raise unknown_name(kind, name, known)
+    return found

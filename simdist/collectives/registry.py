@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from simdist.arrays import Array
 from simdist.cluster import Cluster
 from simdist.collectives.cost import Case, Cost, Formula, Links, case_of, links_of
-from simdist.collectives.names import OTHER_NAMES
+from simdist.collectives.names import OTHER_NAMES, collective
 from simdist.comm.placement import Placement
 from simdist.errors import require_known, require_takes, returning, unknown_name
 from simdist.registry import Registry
@@ -167,8 +167,7 @@ def algorithms(operation: str, ranks: int | None = None) -> list[str]:
     Raises:
         UnknownNameError: there is no such collective.
     """
-    require_known("collective", operation, _ALGORITHMS)
-    found = _ALGORITHMS[operation].values()
+    found = _ALGORITHMS[collective(operation)].values()
     return [a.name for a in found if ranks is None or a.formula(Case(ranks, 0)).latencies < inf]
 
 
@@ -178,6 +177,7 @@ def find(operation: str, name: str) -> Algorithm:
     Raises:
         UnknownNameError: there is none; the message lists those there are.
     """
+    operation = collective(operation)
     names = algorithms(operation)
     found = _ALGORITHMS[operation].get(meant(name, names, OTHER_NAMES.get(operation, {})) or "")
     if found is None:  # "auto" itself comes only from callers that cannot use it
@@ -189,7 +189,7 @@ def cost(operation: str, algorithm: str, *, ranks: int, num_bytes: int, **case_a
     """What one rank does, exactly: steps, messages and bytes.
 
     Args:
-        algorithm: in any spelling, or as NCCL, Gloo or MPICH call it: see `simdist.collectives.names`.
+        operation, algorithm: in any spelling, or as MPI, NCCL or Gloo call them: see `simdist.collectives.names`.
         ranks, num_bytes: and rank=0, root=0, itemsize=1, ranks_per_node, as of `Case`. Where the array's
             length is no multiple of the ranks, give itemsize: chunks hold whole items.
         case_and_options: the rest of the case, and options of the algorithm.

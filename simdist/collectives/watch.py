@@ -15,6 +15,7 @@ from simdist.arrays import Array, Partition, partition, reduction
 from simdist.cluster import Cluster, Device, Link
 from simdist.collectives.contributions import MOST_RANKS, Code, Pieces
 from simdist.collectives.cost import Case
+from simdist.collectives.names import collective
 from simdist.collectives.perform import IN_PLACE
 from simdist.collectives.registry import find
 from simdist.collectives.watched import Watch, Watched
@@ -53,6 +54,7 @@ def watched(
         UnknownNameError: no such collective, algorithm or option.
         ArgumentError: no such case, too many ranks, or a barrier.
     """
+    operation = collective(operation)
     name, run = _named(operation, algorithm, options)
     if operation == "barrier":
         raise ArgumentError("a barrier moves no data: there is nothing to watch")

@@ -158,7 +158,7 @@ def test_measured_times_of_ranks_that_share_cores_are_told_to_include_waiting(mo
     ("words", "error", "message"),
     [
         (["--algorithms", "rign"], UnknownNameError, "unknown all_reduce algorithm 'rign'"),
-        (["allreduce"], UnknownNameError, "unknown collective with a size 'allreduce'"),
+        (["allreduced"], UnknownNameError, "unknown collective with a size 'allreduced'"),
         (["barrier"], UnknownNameError, "unknown collective with a size 'barrier'"),
         ([""], UnknownNameError, "unknown collective with a size ''"),
         (["--cluster", ""], UnknownNameError, "unknown cluster ''"),

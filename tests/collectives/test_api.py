@@ -322,9 +322,9 @@ def test_an_algorithm_that_returns_its_result_is_refused(monkeypatch, operation,
 
 def test_an_unknown_collective_lists_the_known_ones():
     with pytest.raises(
-        UnknownNameError, match=r"unknown collective 'allreduce'; did you mean 'all_reduce'\?.*broadcast"
+        UnknownNameError, match=r"unknown collective 'allreduced'; did you mean 'all_reduce'\?.*broadcast"
     ):
-        algorithms("allreduce")
+        algorithms("allreduced")
 
 
 def calls(x):

@@ -103,8 +103,8 @@ def test_rounds_of_bruck_et_al(radix, p):
 
 
 def test_what_cannot_be():
-    with pytest.raises(UnknownNameError, match="unknown collective 'allreduce'; did you mean 'all_reduce'"):
-        lower_bound("allreduce", ranks=2, num_bytes=8)
+    with pytest.raises(UnknownNameError, match="unknown collective 'allreduced'; did you mean 'all_reduce'"):
+        lower_bound("allreduced", ranks=2, num_bytes=8)
     with pytest.raises(ArgumentError, match="ranks is 0"):
         lower_bound("reduce", ranks=0, num_bytes=8)
     with pytest.raises(ArgumentError, match="ports is 0"):

@@ -8,8 +8,10 @@ import pytest
 from anatomy import seconds
 from oracle import every_algorithm
 
+from simdist.bench.measure import bus_bytes_per_s
+from simdist.cli import main
 from simdist.cluster import preset
-from simdist.collectives import cost, formula
+from simdist.collectives import algorithms, cost, formula, lower_bound
 from simdist.collectives.cost import case_of
 from simdist.collectives.registry import choose
 from simdist.comm.placement import Placement
@@ -104,6 +106,23 @@ def test_names_that_there_are_not(count):
 )
 def test_names_in_other_libraries_and_spellings(count, operation, given, name):
     assert count(operation, given, ranks=8, num_bytes=64) == count(operation, name, ranks=8, num_bytes=64)
+
+
+@pytest.mark.parametrize(
+    ("given", "operation"),
+    [("AllReduce", "all_reduce"), ("MPI_Bcast", "broadcast"), ("MPI_Reduce_scatter", "reduce_scatter")],
+)
+def test_collectives_may_be_spelled_as_in_mpi_and_nccl(given, operation, capsys):
+    sizes = {"ranks": 4, "num_bytes": 64}
+    assert algorithms(given) == algorithms(operation)
+    for count in (cost, formula):
+        assert count(given, "direct", **sizes) == count(operation, "direct", **sizes)
+    assert lower_bound(given, **sizes) == lower_bound(operation, **sizes)
+    assert bus_bytes_per_s(given, 4, 64, 1.0) == bus_bytes_per_s(operation, 4, 64, 1.0)
+    assert main(["verify", given, "--ranks", "2", "--algorithms", "direct"]) == 0
+    assert f"\n{operation} " in capsys.readouterr().out
+    with pytest.raises(UnknownNameError, match="unknown collective 'AllRotate'"):
+        algorithms("AllRotate")
 
 
 @pytest.mark.parametrize(("ranks", "steps"), [(2, 2), (8, 6), (64, 12)])
