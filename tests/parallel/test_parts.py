@@ -19,6 +19,7 @@ from simdist.parallel.parts import ATTENTIONS, MeshParts
 virtual = VirtualRanks()  # for what real ranks need not repeat
 EXPERTS = replace(
     SHAPE,
+    layers=2,
     width=24,
     heads=4,
     experts=4,
