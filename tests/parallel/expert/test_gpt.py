@@ -65,7 +65,7 @@ def test_loss_and_every_gradient(spmd, ep, shape):
 @pytest.mark.parametrize("ep", [1, 2, 3, 4, 8])
 def test_twenty_steps(spmd, ep, shape):
     assert ep < 8 or BATCH < 8, "on eight ranks some have no windows at all"
-    check(spmd, {"ep": ep}, replace(of(shape, ep), layers=shape.expert_every))
+    check(spmd, {"ep": ep}, replace(of(shape, ep), layers=shape.dense_layers + shape.expert_every))
 
 
 @pytest.mark.slow(but=2)
