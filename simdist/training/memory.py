@@ -56,7 +56,8 @@ def predictions(
         if size is not None and cut.ring:
             block_bytes = sequences * size.context * size.key_value_width // cut.inside * itemsize
             ring_bytes = ring_attention_bytes(sp, block_bytes, itemsize)
-        passing = scratch_bytes(cluster or comm.cluster, _before(method), step, itemsize, ring_bytes)
+        calls = _before(method), step
+        passing = scratch_bytes(cluster or comm.cluster, *calls, itemsize, ring_bytes, config.algorithm)
         _add(found, "communication", passing)
     return found
 

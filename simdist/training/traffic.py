@@ -180,7 +180,12 @@ def predicted_seconds(cluster: Cluster, call: Call, itemsize: int) -> float:
 
 
 def scratch_bytes(
-    cluster: Cluster, before: Iterable[Call], step: Iterable[Call], itemsize: int, between: int = 0
+    cluster: Cluster,
+    before: Iterable[Call],
+    step: Iterable[Call],
+    itemsize: int,
+    between: int = 0,
+    algorithm: str | None = None,
 ) -> int:
     """The most memory that collectives take beside the arrays they work on, on the first rank of their groups.
 
@@ -192,6 +197,7 @@ def scratch_bytes(
         before: calls before the step, of which only lasting allocations count: buffers in shared memory.
         step: those of the step.
         between: what the main stream needs between its collectives, to communicate in other ways.
+        algorithm: the one that the run names for its gradients, "auto" or None if it leaves them to `auto`.
     """
     early, late = list(before), list(step)
     groups = {call.group: call.members for call in (*early, *late)}
@@ -203,6 +209,8 @@ def scratch_bytes(
                 ledger.begin()
                 for call in calls:
                     if call.group == group:
+                        if call.operation in _LEFT_TO_AUTO or call.algorithm != algorithm:
+                            _look(call, twin)
                         _perform(call, twin, itemsize)
         return ledger.peaks["communication"], ledger.now.of("communication")
 
@@ -230,20 +238,22 @@ def _run(program: Callable[[Communicator], _T], members: tuple[int, ...], cluste
 
 
 _LEFT_TO_AUTO = ("all_to_all", "broadcast")
-"""Collectives whose algorithm no setting of a run names."""
+"""Collectives whose algorithm no setting of a run names; those that it names reduce gradients."""
 
 
-def _perform(call: Call, twin: Communicator, itemsize: int) -> None:
-    """Repeat the call with a phantom array.
-
-    Where `auto` took an algorithm by messages because the arrays were not in shared memory, its ranks had first met in
-    `Peers` to find that out, whose memory stays.
+def _look(call: Call, twin: Communicator) -> None:
+    """Meet in `Peers`, whose memory stays, where `auto` took an algorithm by messages because the arrays were not in
+    shared memory: its ranks had first met there to find that out.
     """
-    dtype = np.dtype(f"u{call.itemsize(itemsize)}")
-    if call.operation in _LEFT_TO_AUTO and twin.size > 1:
+    if twin.size > 1:
         shared, own = choose(call.operation, twin, call.num_bytes)
         if shared is not own and own.name == call.algorithm:
             twin.shadow.peers()
+
+
+def _perform(call: Call, twin: Communicator, itemsize: int) -> None:
+    """Repeat the call with a phantom array."""
+    dtype = np.dtype(f"u{call.itemsize(itemsize)}")
     x = phantom(call.num_bytes // dtype.itemsize, dtype)
     options: dict[str, Any] = {"algorithm": call.algorithm} | ({"out": x} if call.operation == "all_gather" else {})
     if call.operation in ("all_gather", "gather"):
