@@ -200,22 +200,20 @@ def scratch_bytes(
         algorithm: the one that the run names for its gradients, "auto" or None if it leaves them to `auto`.
     """
     early, late = list(before), list(step)
-    groups = {call.group: call.members for call in (*early, *late)}
 
     def program(twin: Communicator, group: str) -> tuple[int, int]:
         ledger = Ledger(twin.clock)
         with recorded(ledger):
             for calls in (early, late):
                 ledger.begin()
-                for call in calls:
-                    if call.group == group:
-                        if call.operation in _LEFT_TO_AUTO or call.algorithm != algorithm:
-                            _look(call, twin)
-                        _perform(call, twin, itemsize)
+                for call in (call for call in calls if call.group == group):
+                    if call.operation in _LEFT_TO_AUTO or call.algorithm != algorithm:
+                        _look(call, twin)
+                    _perform(call, twin, itemsize)
         return ledger.peaks["communication"], ledger.now.of("communication")
 
     stays, most = 0, Counter({"main": between})
-    for group, members in groups.items():
+    for group, members in {call.group: call.members for call in (*early, *late)}.items():
         peak, kept = _run(partial(program, group=group), members, cluster)[0]
         stays += kept
         for stream in {call.stream for call in late if call.group == group}:
