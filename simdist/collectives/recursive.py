@@ -86,10 +86,7 @@ def _doubling_reduce_scatter_formula(case: Case) -> Formula:
 
 
 @algorithm(
-    "reduce_scatter",
-    "recursive_doubling",
-    cost=_doubling_reduce_scatter_cost,
-    formula=_doubling_reduce_scatter_formula,
+    "reduce_scatter", "recursive_doubling", cost=_doubling_reduce_scatter_cost, formula=_doubling_reduce_scatter_formula
 )
 def recursive_doubling_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> None:
     """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.

@@ -4,6 +4,7 @@ Every rank writes to its own slot and reads those of the others, without message
 one that computes, has been stopped, or has died.
 """
 
+import fcntl
 import os
 import shutil
 import signal
@@ -157,8 +158,6 @@ class Board:
 
     def _lock(self, byte: int) -> bool:
         """Lock this byte of the file until `_unlock`, or the end of this process; False if another process has it."""
-        import fcntl  # not on Windows
-
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except OSError:
@@ -166,8 +165,6 @@ class Board:
         return True
 
     def _unlock(self, byte: int) -> None:
-        import fcntl
-
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
     @contextmanager

@@ -1,5 +1,6 @@
 """Ends: notices the ends of processes, in their order."""
 
+import fcntl
 import os
 import select
 import time
@@ -78,8 +79,6 @@ def closed_first(fd: int) -> int:
     Linux closes the highest number first (since 4.3). If mpirun's own pipes were closed before the one that reports the
     end, mpirun could kill another rank, and the pipe of that rank could close first.
     """
-    import fcntl  # not on Windows
-
     try:
         moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
     except OSError:  # above this process's limit

@@ -1,5 +1,6 @@
 """Leftovers: files that an MPI makes on a node for a job, and that remain if the job is killed."""
 
+import fcntl
 import os
 import re
 import signal
@@ -61,8 +62,6 @@ def _is_unused(path: Path) -> bool:
 
     That counts processes of other containers, too, which /proc does not show.
     """
-    import fcntl  # not on Windows
-
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # instead of a wait for another process's lease
     try:
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # ignored; what tells that another process opens the file
