@@ -11,6 +11,7 @@ the record it is one message, regardless of its pieces. Both of its ends must be
 """
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -63,20 +64,18 @@ class Staging:
 
     def recv(self, x: Array, src: int, tag: int) -> Status:
         """See Communicator."""
-        start_s, taken = perf_counter(), Taken()
-        for _ in self._incoming(x, src, tag, taken):
-            pass
-        self.comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
-        return Status(taken.src, taken.tag, taken.num_bytes)
+        start_s = perf_counter()
+        *_, status = self._incoming(x, src, tag)
+        self.comm.note("recv", start_s, status.num_bytes, status.src, status.tag)
+        return status
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator. Pieces of x and y alternate, so that neither side waits for one that is not sent yet."""
-        start_s, taken = perf_counter(), Taken()
-        ways = [self._incoming(y, src, 0, taken), self._outgoing(x, dst, 0)]
-        while ways:
-            ways = [way for way in ways if next(way, "over") != "over"]
+        start_s, num_bytes = perf_counter(), 0
+        for received, _ in zip_longest(self._incoming(y, src, 0), self._outgoing(x, dst, 0)):
+            num_bytes = received.num_bytes if received else num_bytes
         self.comm.note("send", start_s, x.nbytes, dst, 0)
-        self.comm.note("recv", start_s, taken.num_bytes, taken.src, 0)
+        self.comm.note("recv", start_s, num_bytes, src, 0)
 
     def isend(self, x: Array, dst: int, tag: int) -> "StagedSending":
         """See Communicator. All of x is copied to the host first; the request keeps the copy."""
@@ -121,8 +120,12 @@ class Staging:
             if request is not None:
                 self.comm.finish("send", request, x, dst, tag)
 
-    def _incoming(self, x: Array, src: int, tag: int, taken: "Taken") -> Iterator[None]:
-        """Post a receive for a piece, yield, then wait for it and start its copy; until the last piece."""
+    def _incoming(self, x: Array, src: int, tag: int) -> Iterator[Status]:
+        """Post a receive for a piece, yield, then wait for it and start its copy; until the last piece.
+
+        Yields the status of the pieces received so far; at the end that of all.
+        """
+        total_bytes = 0
         data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("in"), self._side()
         copied: list[Any] = [None, None]
         stream.after_arrays()  # pending work on x comes first
@@ -132,10 +135,10 @@ class Staging:
                 copied[i].synchronize()
             host = rooms[i][: part.nbytes]
             request = self.comm.post("irecv", host, src, tag)
-            yield
+            yield Status(src, tag, total_bytes)
             status = self.comm.finish("recv", request, x, src, tag)
             num_bytes = self.comm.length(status, "recv", part, src)
-            src, tag = taken.add(status, num_bytes)
+            src, tag, total_bytes = status.Get_source(), status.Get_tag(), total_bytes + num_bytes
             if num_bytes:
                 self._device.copy_in(part[:num_bytes], host, stream.raw)
                 copied[i] = self._device.Event()
@@ -146,6 +149,7 @@ class Staging:
         for event in copied:
             if event is not None:
                 event.synchronize()  # the buffers are free for the next message
+        yield Status(src, tag, total_bytes)
 
     def deliver(self, x: Array, host: Array, num_bytes: int) -> None:
         """Copy the received bytes into x."""
@@ -165,24 +169,6 @@ class Staging:
         if self._stream is None:
             self._stream = self._device.Stream()
         return self._stream
-
-
-class Taken:
-    """The pieces of a message received so far.
-
-    Attributes:
-        src, tag, num_bytes: of these pieces.
-    """
-
-    def __init__(self) -> None:
-        self.src = self.tag = ANY
-        self.num_bytes = 0
-
-    def add(self, status: Any, num_bytes: int) -> tuple[int, int]:
-        """Add a piece; returns the source and the tag of the rest."""
-        self.src, self.tag = status.Get_source(), status.Get_tag()
-        self.num_bytes += num_bytes
-        return self.src, self.tag
 
 
 class StagedSending(Request):
@@ -224,14 +210,14 @@ class StagedReceiving(Request):
     def _finish(self) -> Status:
         """Receives for pieces that the message does not have are cancelled."""
         self._comm.guard.open.pop(self, None)
-        (src, tag, start_s), taken = self._about, Taken()
+        (src, tag, start_s), total_bytes = self._about, 0
         for k, piece in enumerate(pieces(self._x.nbytes)):
             room = self._host[piece]
             if k == len(self._requests):
                 self._requests.append(self._comm.post("irecv", room, src, tag))
             status = self._comm.finish("recv", self._requests[k], self._x, src, tag)
             num_bytes = self._comm.length(status, "recv", room, src)
-            src, tag = taken.add(status, num_bytes)
+            src, tag, total_bytes = status.Get_source(), status.Get_tag(), total_bytes + num_bytes
             if num_bytes < PIECE_BYTES:
                 break
         for request in self._requests[k + 1 :]:
@@ -241,6 +227,6 @@ class StagedReceiving(Request):
                     f"irecv on rank {self._comm.rank} of {self._comm.context!r}: the message from rank {src} is "
                     f"shorter than the {self._x.nbytes} bytes posted for it, and the next message filled the rest"
                 )
-        self._staging.deliver(self._x, self._host, taken.num_bytes)
-        self._comm.note("recv", start_s, taken.num_bytes, taken.src, taken.tag)
-        return Status(taken.src, taken.tag, taken.num_bytes)
+        self._staging.deliver(self._x, self._host, total_bytes)
+        self._comm.note("recv", start_s, total_bytes, src, tag)
+        return Status(src, tag, total_bytes)
