@@ -18,6 +18,7 @@ from simdist.trace.kind import COLLECTIVES
 from simdist.words import meant
 
 __all__ = [
+    "ARGUMENTS",
     "Algorithm",
     "Choice",
     "Placed",
@@ -94,7 +95,7 @@ class Algorithm:
                 raise unknown_name(f"option of {self.title}", name, [*self.options, *others])
 
 
-_TAKES = {
+ARGUMENTS = {  # by collective, those of its algorithms, in order
     "all_reduce": ("x", "comm", "op"),
     "reduce_scatter": ("x", "comm", "op"),
     "reduce": ("x", "comm", "op", "root"),
@@ -141,7 +142,7 @@ def algorithm(
         _fastest.cache_clear()
         return Algorithm(operation, name, run, cost, formula, by_messages, prepare)
 
-    register = _ALGORITHMS[operation].registering(name, known, *_TAKES[operation])
+    register = _ALGORITHMS[operation].registering(name, known, *ARGUMENTS[operation])
     require_takes(f"the cost of {operation} {name}", cost, "case")
     require_takes(f"the formula of {operation} {name}", formula, "case")
     return register
@@ -177,12 +178,11 @@ def find(operation: str, name: str) -> Algorithm:
     Raises:
         UnknownNameError: there is none; the message lists those there are.
     """
-    operation = collective(operation)
-    names = algorithms(operation)
-    found = _ALGORITHMS[operation].get(meant(name, names, OTHER_NAMES.get(operation, {})) or "")
-    if found is None:  # "auto" itself comes only from callers that cannot use it
-        raise unknown_name(f"{operation} algorithm", name, names if name == "auto" else ["auto", *names])
-    return found
+    known = _ALGORITHMS[collective(operation)]
+    found = meant(name, known, known.others)
+    if found is None or found not in known:  # "auto" itself comes only from callers that cannot use it
+        raise unknown_name(known.kind, name, known if name == "auto" else ["auto", *known])
+    return known[found]
 
 
 def cost(operation: str, algorithm: str, *, ranks: int, num_bytes: int, **case_and_options: Any) -> Cost:

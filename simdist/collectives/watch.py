@@ -17,7 +17,7 @@ from simdist.collectives.contributions import MOST_RANKS, Code, Pieces
 from simdist.collectives.cost import Case
 from simdist.collectives.names import collective
 from simdist.collectives.perform import IN_PLACE
-from simdist.collectives.registry import find
+from simdist.collectives.registry import ARGUMENTS, find
 from simdist.collectives.watched import Watch, Watched
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
@@ -88,24 +88,13 @@ def _program(
         x[: chunk.start] = x[chunk.stop :] = 0
     watch.fill(x)
     watch.look()
-    group, chunks, op = Watched(comm, watch), list(places), reduction("sum")
-    match operation:
-        case "all_reduce" | "reduce_scatter":
-            run(x, group, op, **options)
-        case "reduce":
-            run(x, group, op, root, **options)
-        case "broadcast":
-            run(x, group, root, **options)
-        case "all_gather":
-            run(x, group, chunks, **options)
-        case "scatter" | "gather":
-            result = run(x, group, chunks, root, **options)
-            if result is not None:
-                watch.fill(result)
-        case "all_to_all":
-            y = np.zeros((p, 1), np.int64)
-            watch.fill(y)
-            run(x.reshape(p, 1), y, group, **options)
+    given = {"x": x, "comm": Watched(comm, watch), "op": reduction("sum"), "chunks": list(places), "root": root}
+    if operation == "all_to_all":
+        given |= {"x": x.reshape(p, 1), "y": np.zeros((p, 1), np.int64)}
+        watch.fill(given["y"])
+    result = run(*(given[name] for name in ARGUMENTS[operation]), **options)
+    if result is not None and operation not in IN_PLACE:
+        watch.fill(result)
     watch.look()
 
 
