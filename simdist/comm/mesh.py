@@ -1,12 +1,11 @@
 """Mesh: the ranks of a communicator as a grid with named axes."""
 
 import math
-from collections.abc import Iterable, Mapping
-from numbers import Integral
+from collections.abc import Mapping
 from typing import cast
 
 from simdist.comm.communicator import Communicator
-from simdist.errors import ArgumentError, UnknownNameError, require_kind
+from simdist.errors import ArgumentError, require_kind, require_known, require_whole
 
 __all__ = ["AXES", "Mesh", "full_sizes"]
 
@@ -62,7 +61,8 @@ class Mesh:
 
     def group(self, *axes: str) -> Communicator:
         """The communicator of the ranks that differ from this one only in these axes, ordered by rank."""
-        _check_axes(axes)
+        for axis in axes:
+            require_known("axis", axis, AXES)
         color = 0
         for axis in AXES:
             if axis not in axes:
@@ -80,10 +80,9 @@ def coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
     """The sizes of all axes; raises ArgumentError, as `Mesh` does, if they do not fit this many ranks."""
-    _check_axes(sizes)
     for axis, size in sizes.items():
-        if not isinstance(size, Integral) or size < 1:
-            raise ArgumentError(f"axis {axis} of size {size!r}; needs a whole number of at least 1")
+        require_known("axis", axis, AXES)
+        require_whole(f"the size of axis {axis}", size, 1)
     full = {axis: sizes.get(axis, 1) for axis in AXES}
     if math.prod(full.values()) != ranks:
         raise ArgumentError(f"{_product(full)} = {math.prod(full.values())} ranks, but there are {ranks}")
@@ -93,10 +92,3 @@ def full_sizes(sizes: Mapping[str, int], ranks: int) -> dict[str, int]:
 def _product(sizes: Mapping[str, int]) -> str:
     """The axes with more than one rank, in words."""
     return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size != 1) or "1"
-
-
-def _check_axes(axes: Iterable[str]) -> None:
-    """Raise UnknownNameError unless all of these are axes of a mesh."""
-    for axis in axes:
-        if axis not in AXES:
-            raise UnknownNameError(f"unknown axis {axis!r}; a mesh has {', '.join(AXES)}")

@@ -41,9 +41,9 @@ def test_axes_are_those_of_numpys_reshape():
     [
         ({"dp": 2, "tp": 3}, r"dp 2 x tp 3 = 6 ranks, but there are 4"),
         ({}, "1 = 1 ranks, but there are 4"),
-        ({"dp": 4, "tp": 0}, "axis tp of size 0; needs a whole number of at least 1"),
-        ({"dp": 2.0, "tp": 2}, r"axis dp of size 2\.0"),
-        ({"dp": "4"}, "axis dp of size '4'"),
+        ({"dp": 4, "tp": 0}, "the size of axis tp is 0; needs at least 1"),
+        ({"dp": 2.0, "tp": 2}, r"the size of axis dp is 2\.0; needs a whole number"),
+        ({"dp": "4"}, "the size of axis dp is '4'"),
         ({"dp": 2, "cp": 2}, "unknown axis 'cp'"),
     ],
 )
