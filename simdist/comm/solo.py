@@ -3,7 +3,7 @@
 import atexit
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
 from time import perf_counter, sleep
@@ -89,14 +89,16 @@ class SoloCommunicator(Communicator):
         start_s = self.clock()
         self._mail.append((tag, x.copy()))
         self._note("send", start_s, x.nbytes, tag)
-        return _Done(Status(dst, tag, x.nbytes))
+        sent = Status(dst, tag, x.nbytes)
+        return _Deferred(lambda: sent)
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator. The message is received by `wait`."""
         self.check_source(src)
         check_array("recv", x, 0)
         self.check_room("recv", x, tag)
-        return _Taking(self, x, tag, self.clock())
+        start_s = self.clock()
+        return _Deferred(lambda: self._take(x, tag, start_s))
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
@@ -108,7 +110,7 @@ class SoloCommunicator(Communicator):
             sleep(max(0.0, until_s - self.clock()))
         return there
 
-    def take(self, x: Array, tag: int, start_s: float) -> Status:
+    def _take(self, x: Array, tag: int, start_s: float) -> Status:
         """Receive the oldest message with this tag into x."""
         i = self._oldest(tag)
         if i is None:
@@ -212,27 +214,14 @@ class SoloPeers(Peers):
         return [np.concatenate(parts)]
 
 
-class _Done(Request):
-    """A completed send."""
+class _Deferred(Request):
+    """A request that does in `wait` what is left to do: nothing for a send, which has been copied."""
 
-    def __init__(self, status: Status) -> None:
-        self._sent = status
-
-    def _finish(self) -> Status:
-        return self._sent
-
-
-class _Taking(Request):
-    """A receive that takes its message in `wait`."""
-
-    def __init__(self, comm: SoloCommunicator, x: Array, tag: int, start_s: float) -> None:
-        self._comm = comm
-        self._x = x
-        self._tag = tag
-        self._start_s = start_s
+    def __init__(self, rest: Callable[[], Status]) -> None:
+        self._rest = rest
 
     def _finish(self) -> Status:
-        return self._comm.take(self._x, self._tag, self._start_s)
+        return self._rest()
 
 
 def _finish(stream: ThreadStream) -> None:
