@@ -8,7 +8,7 @@ import numpy as np
 from simdist.arrays import Array, Reduction, empty, kind_of, partition, phantom, reduction, slices
 from simdist.arrays.kind import address
 from simdist.collectives.buffers import check_communicator, describe, flat, root_of
-from simdist.collectives.perform import carry_out, perform, way_of
+from simdist.collectives.perform import execute, perform, plan_of
 from simdist.collectives.prepared import prepare, prepared
 from simdist.comm import Communicator
 from simdist.errors import ArrayError
@@ -46,16 +46,16 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
         ArgumentError: comm is no communicator.
         CollectiveMismatch: on all ranks, if they do not all call this with the same arguments.
     """
-    if not options and (way := prepared(comm, x, algorithm, op)) is not None:
-        carry_out(way, comm, x, lambda run, _: run(x))
+    if not options and (plan := prepared(comm, x, algorithm, op)) is not None:
+        execute(plan, comm, x, lambda run, _: run(x))
         return
     check_communicator(comm, x)
     items, fold = flat(x, comm), reduction(op)
-    told = x.dtype, x.shape, ("op", fold.name)
-    way = way_of("all_reduce", algorithm, options, comm, items, told)
-    carry_out(way, comm, items, lambda run, shadow: run(items, shadow, fold))
+    signature = x.dtype, x.shape, ("op", fold.name)
+    plan = plan_of("all_reduce", algorithm, options, comm, items, signature)
+    execute(plan, comm, items, lambda run, shadow: run(items, shadow, fold))
     if items is x:
-        prepare(way, comm, x, algorithm, op, fold)
+        prepare(plan, comm, x, algorithm, op, fold)
 
 
 def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "auto", **options: Any) -> Array:
@@ -73,8 +73,8 @@ def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str 
     """
     check_communicator(comm, x)
     items, fold = flat(x, comm), reduction(op)
-    told = x.dtype, x.shape, ("op", fold.name)
-    perform("reduce_scatter", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, fold))
+    signature = x.dtype, x.shape, ("op", fold.name)
+    perform("reduce_scatter", algorithm, options, comm, items, signature, lambda run, shadow: run(items, shadow, fold))
     return items[partition(len(items), comm.size)[comm.rank]]
 
 
@@ -108,8 +108,8 @@ def all_gather(
     there = full[chunks[comm.rank]]
     if out is None or not _same(mine, there):
         there[...] = mine
-    told = full.dtype, full.shape
-    perform("all_gather", algorithm, options, comm, full, told, lambda run, shadow: run(full, shadow, chunks))
+    signature = full.dtype, full.shape
+    perform("all_gather", algorithm, options, comm, full, signature, lambda run, shadow: run(full, shadow, chunks))
     return full if out is None else out
 
 
@@ -143,8 +143,8 @@ def all_to_all(
         raise ArrayError(f"rank {comm.rank} gave an out of {describe(y)} that shares memory with x")
     rows = comm.size, x.size // comm.size
     x_rows, y_rows = x.reshape(rows), y.reshape(rows)
-    told = x.dtype, x.shape
-    perform("all_to_all", algorithm, options, comm, items, told, lambda run, shadow: run(x_rows, y_rows, shadow))
+    signature = x.dtype, x.shape
+    perform("all_to_all", algorithm, options, comm, items, signature, lambda run, shadow: run(x_rows, y_rows, shadow))
     return y
 
 
@@ -163,8 +163,8 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
     check_communicator(comm, x)
     root = root_of(comm, root)
     items = flat(x, comm, writable=comm.rank != root)
-    told = x.dtype, x.shape, ("root", root)
-    perform("broadcast", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, root))
+    signature = x.dtype, x.shape, ("root", root)
+    perform("broadcast", algorithm, options, comm, items, signature, lambda run, shadow: run(items, shadow, root))
 
 
 def reduce(
@@ -185,8 +185,8 @@ def reduce(
     check_communicator(comm, x)
     root = root_of(comm, root)
     items, fold = flat(x, comm), reduction(op)
-    told = x.dtype, x.shape, ("op", fold.name), ("root", root)
-    perform("reduce", algorithm, options, comm, items, told, lambda run, shadow: run(items, shadow, fold, root))
+    signature = x.dtype, x.shape, ("op", fold.name), ("root", root)
+    perform("reduce", algorithm, options, comm, items, signature, lambda run, shadow: run(items, shadow, fold, root))
 
 
 def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str = "auto", **options: Any) -> Array:
@@ -214,9 +214,9 @@ def scatter(x: Array | None, comm: Communicator, root: int = 0, algorithm: str =
         items = empty(kind, 0, dtype)
     chunks = list(partition(int(length), comm.size))
     whole = phantom(int(length), items.dtype)
-    told = whole.dtype, whole.shape, ("root", root)
+    signature = whole.dtype, whole.shape, ("root", root)
     shard: Array = perform(
-        "scatter", algorithm, options, comm, whole, told, lambda run, shadow: run(items, shadow, chunks, root)
+        "scatter", algorithm, options, comm, whole, signature, lambda run, shadow: run(items, shadow, chunks, root)
     )
     return shard
 
@@ -243,9 +243,9 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
     chunks = _consecutive(_lengths("gather", mine, comm))
     length = chunks[-1].stop
     whole = phantom(length, mine.dtype)
-    told = whole.dtype, whole.shape, ("root", root)
+    signature = whole.dtype, whole.shape, ("root", root)
     full: Array | None = perform(
-        "gather", algorithm, options, comm, whole, told, lambda run, shadow: run(mine, shadow, chunks, root)
+        "gather", algorithm, options, comm, whole, signature, lambda run, shadow: run(mine, shadow, chunks, root)
     )
     return full
 

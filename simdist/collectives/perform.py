@@ -15,16 +15,16 @@ from simdist.collectives.registry import Algorithm, algorithms, choose, find, ve
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, wrong_return
 
-__all__ = ["IN_PLACE", "Options", "Told", "Way", "carry_out", "perform", "way_of"]
+__all__ = ["IN_PLACE", "Options", "Plan", "Signature", "execute", "perform", "plan_of"]
 
 Options = dict[str, Any]
 """An algorithm's own options, by name."""
-Told = tuple[Any, ...]
+Signature = tuple[Any, ...]
 """Dtype and shape, then a pair (name, value) for each other thing that the ranks must agree on. May be empty."""
 
 
 @dataclass(slots=True)
-class Way:
+class Plan:
     """How a call is carried out: the same for all calls of a communicator with the same arguments.
 
     Attributes:
@@ -33,7 +33,7 @@ class Way:
         words: the call in words, which the ranks compare.
         later: whether the comparison can wait until the ranks meet.
         asks: the words to compare before the ranks show each other their arrays; empty if they do not.
-        other: the way to use if not all of these arrays are in shared memory.
+        other: the plan to use if not all of these arrays are in shared memory.
         prepare: see Algorithm; None also where there are options.
         returns: whether the algorithm returns its result; if not, it leaves it in its array.
     """
@@ -43,12 +43,12 @@ class Way:
     words: str
     later: bool
     asks: str = ""
-    other: "Way | None" = None
+    other: "Plan | None" = None
     prepare: Callable[..., Callable[[Array], None] | None] | None = None
     returns: bool = False
 
 
-_MOST_WAYS = 4096
+_MOST_PLANS = 4096
 _BY_MESSAGES = ("cuda-aware", "staged")
 """Device paths on which ranks do not open each other's memory."""
 IN_PLACE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
@@ -59,19 +59,25 @@ _NOT_SHOWN = (*_RETURNED, "barrier")
 """Operations for which at most one rank has the whole array: `auto` has nothing to look for in shared memory."""
 
 
-def _way(
-    operation: str, algorithm: str, comm: Communicator, num_bytes: int, told: Told, options: Options, path: str
-) -> Way:
+def _plan(
+    operation: str,
+    algorithm: str,
+    comm: Communicator,
+    num_bytes: int,
+    signature: Signature,
+    options: Options,
+    path: str,
+) -> Plan:
     """Work out how to carry out a call.
 
     Args:
         path: for arrays on devices, how they reach other ranks: see `Device`.
     """
     apart = path in _BY_MESSAGES
-    words = _words(told) + "".join(f", {name} {value!r}" for name, value in sorted(options.items()))
+    words = _words(signature) + "".join(f", {name} {value!r}" for name, value in sorted(options.items()))
     words += f", on a device by path {path}" if path else ""
 
-    def by(found: Algorithm, other: Way | None = None) -> Way:
+    def by(found: Algorithm, other: Plan | None = None) -> Plan:
         if options:
             found.check_options(options)
         if apart and comm.size > 1 and not found.by_messages:
@@ -85,7 +91,7 @@ def _way(
         asks = f"{operation} by auto of {words}" if other else ""
         prepare = None if options else found.prepare
         call = f"{operation} by {found.name} of {words}"
-        return Way(run, found.title, call, later, asks, other, prepare, operation in _RETURNED)
+        return Plan(run, found.title, call, later, asks, other, prepare, operation in _RETURNED)
 
     if algorithm != "auto":
         return by(find(operation, algorithm))
@@ -98,40 +104,42 @@ def _way(
 
 
 @lru_cache(maxsize=4096)
-def _words(told: Told) -> str:
+def _words(signature: Signature) -> str:
     """The arguments in words."""
-    array = f"{told[0]}{list(told[1])}" if told else "nothing"
-    return array + "".join(f", {name} {value}" for name, value in told[2:])
+    array = f"{signature[0]}{list(signature[1])}" if signature else "nothing"
+    return array + "".join(f", {name} {value}" for name, value in signature[2:])
 
 
-def way_of(operation: str, algorithm: str, options: Options, comm: Communicator, x: Array, told: Told) -> Way:
-    """The way of this call, worked out if it is the first of its kind.
+def plan_of(
+    operation: str, algorithm: str, options: Options, comm: Communicator, x: Array, signature: Signature
+) -> Plan:
+    """The plan of this call, worked out if it is the first of its kind.
 
     Args:
         x: the whole array, or a stand-in with its bytes.
-        told: its dtype and shape, and by name what else the ranks compare.
+        signature: its dtype and shape, and by name what else the ranks compare.
     """
-    ways: dict[Any, Way] | None = comm.attached.get("ways")
-    if ways is None:
-        ways = comm.attached["ways"] = {}
+    plans: dict[Any, Plan] | None = comm.attached.get("plans")
+    if plans is None:
+        plans = comm.attached["plans"] = {}
     path = "" if type(x) is np.ndarray or kind_of(x) != "cupy" else comm.device.path
-    key: tuple[Any, ...] = operation, algorithm, told, path, version(operation)
+    key: tuple[Any, ...] = operation, algorithm, signature, path, version(operation)
     if options:
         key += tuple(options.items())
     try:
-        way = ways.get(key)
+        plan = plans.get(key)
     except TypeError:  # an unhashable option such as a list, which may have changed since
-        way = _way(operation, algorithm, comm, x.nbytes, told, options, path)
-    if way is None:
-        if len(ways) == _MOST_WAYS:
-            ways.clear()
-        way = ways[key] = _way(operation, algorithm, comm, x.nbytes, told, options, path)
-    return way
+        plan = _plan(operation, algorithm, comm, x.nbytes, signature, options, path)
+    if plan is None:
+        if len(plans) == _MOST_PLANS:
+            plans.clear()
+        plan = plans[key] = _plan(operation, algorithm, comm, x.nbytes, signature, options, path)
+    return plan
 
 
-def _doing(outer: str, way: Way) -> str:
+def _doing(outer: str, plan: Plan) -> str:
     """What a rank does, for messages about waits."""
-    return f"{outer} > {way.title}" if outer else way.title
+    return f"{outer} > {plan.title}" if outer else plan.title
 
 
 def perform(
@@ -140,14 +148,14 @@ def perform(
     options: Options,
     comm: Communicator,
     x: Array,
-    told: Told,
+    signature: Signature,
     call: Callable[[Callable[..., Any], Communicator], Any],
 ) -> Any:
-    """Find the way and carry it out: the arguments are those of `way_of` and `carry_out`."""
-    return carry_out(way_of(operation, algorithm, options, comm, x, told), comm, x, call)
+    """Find the plan and carry it out: the arguments are those of `plan_of` and `execute`."""
+    return execute(plan_of(operation, algorithm, options, comm, x, signature), comm, x, call)
 
 
-def carry_out(way: Way, comm: Communicator, x: Array, call: Callable[[Callable[..., Any], Communicator], Any]) -> Any:
+def execute(plan: Plan, comm: Communicator, x: Array, call: Callable[[Callable[..., Any], Communicator], Any]) -> Any:
     """Run the algorithm on the communicator's shadow, once all ranks are known to ask for the same.
 
     What `auto` picked shows in the name of the span, and the group's name in its detail.
@@ -163,22 +171,22 @@ def carry_out(way: Way, comm: Communicator, x: Array, call: Callable[[Callable[.
     shadow = comm.shadow
     recording = shadow.recorder.on
     outer, entered, start_s = shadow.doing, shadow.entered, shadow.clock() if recording else 0.0
-    shadow.doing = _doing(outer, way)
+    shadow.doing = _doing(outer, plan)
     shadow.entered = shadow.num_messages
     try:
-        if way.other is not None:
-            comm.agree(way.asks, later=True)  # at the meeting at which they show their arrays
+        if plan.other is not None:
+            comm.agree(plan.asks, later=True)  # at the meeting at which they show their arrays
             # One by messages does not look at what is shown: the next collective would take it for its own.
-            if shadow.peers().show(x, ahead=way.later) is None:
-                way = way.other
-                shadow.doing = _doing(outer, way)
+            if shadow.peers().show(x, ahead=plan.later) is None:
+                plan = plan.other
+                shadow.doing = _doing(outer, plan)
         elif comm.check:
-            comm.agree(way.words, way.later)
-        returned = call(way.run, shadow)
-        if returned is not None and not way.returns:  # the result is not where it is looked for
-            raise wrong_return(way.title, returned, "None, and the result in its array")
+            comm.agree(plan.words, plan.later)
+        returned = call(plan.run, shadow)
+        if returned is not None and not plan.returns:  # the result is not where it is looked for
+            raise wrong_return(plan.title, returned, "None, and the result in its array")
         return returned
     finally:
         shadow.doing, shadow.entered = outer, entered
         if recording:
-            shadow.recorder.add(shadow.stream_name, way.title, start_s, shadow.clock(), x.nbytes, detail=comm.context)
+            shadow.recorder.add(shadow.stream_name, plan.title, start_s, shadow.clock(), x.nbytes, detail=comm.context)

@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from simdist.arrays import Array, Reduction
-from simdist.collectives.perform import Way
+from simdist.collectives.perform import Plan
 from simdist.collectives.registry import version
 from simdist.comm import Communicator
 
@@ -21,8 +21,8 @@ __all__ = ["prepare", "prepared"]
 _MOST = 4096  # per communicator; most of them may be of arrays that no longer exist
 
 
-def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Way | None:
-    """The way that was prepared for this very array; None if there is none."""
+def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Plan | None:
+    """The plan that was prepared for this very array; None if there is none."""
     try:
         known = comm.attached.get("prepared")
         found = known.get((id(x), algorithm, op)) if known else None
@@ -30,13 +30,13 @@ def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Way | None:
         return None
     if found is None:
         return None
-    array, dtype, way, when = found
+    array, dtype, plan, when = found
     same = array() is x and x.dtype is dtype and x.ndim == 1  # its id may be of another; its shape may have been set
-    return way if same and x.flags.carray and when == version("all_reduce") else None
+    return plan if same and x.flags.carray and when == version("all_reduce") else None
 
 
-def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:
-    """Let `prepared` find the way of the next call for x, if its algorithm can be prepared.
+def prepare(plan: Plan, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:
+    """Let `prepared` find the plan of the next call for x, if its algorithm can be prepared.
 
     Arrays that own their memory are skipped, because NumPy could not resize them any more. Those of `comm.empty` do not
     own theirs.
@@ -45,11 +45,11 @@ def prepare(way: Way, comm: Communicator, x: Array, algorithm: str, op: Any, fol
         x: shape (n,).
         algorithm, op: as the caller gave them; fold is what op stands for.
     """
-    if way.prepare is None or way.other is not None or type(x) is not np.ndarray or x.base is None:
+    if plan.prepare is None or plan.other is not None or type(x) is not np.ndarray or x.base is None:
         return
-    run = way.prepare(x, comm.shadow, fold)
+    run = plan.prepare(x, comm.shadow, fold)
     if run is not None:
         known = comm.attached.setdefault("prepared", {})
         if len(known) >= _MOST:
             known.clear()
-        known[id(x), algorithm, op] = ref(x), x.dtype, replace(way, run=run), version("all_reduce")
+        known[id(x), algorithm, op] = ref(x), x.dtype, replace(plan, run=run), version("all_reduce")
