@@ -25,8 +25,8 @@ import numpy as np
 
 from simdist.arrays import Array, hold, kind_of
 from simdist.arrays.kind import address
+from simdist.comm.affinity import MOST_CORES, Affinity, affinity, set_mask
 from simdist.comm.checks import NOTE_BYTES
-from simdist.comm.crowd import MOST_CORES, Crowd, crowd, mark
 from simdist.comm.device_memory import DevicePeers
 from simdist.comm.line import MEETING
 from simdist.comm.mismatch import mismatch
@@ -84,18 +84,18 @@ class MpiPeers(Peers):
         self._what = ""
         self._rooms: dict[tuple[Any, bool], tuple[list[Array], list[Array]]] = {}
         self._views: dict[tuple[int, int, Any], tuple[int, Views]] = {}
-        self.yields, self._near = self._crowd(memory)
+        self.yields, self._near = self._affinity(memory)
         others = [rank for rank in range(comm.size) if rank != self._rank]
         self._others = [(rank, flags[rank]) for rank in sorted(others, key=lambda rank: rank not in self._near)]
         self._between_polls = _give_way if self.yields else None
         self._polls, self._patience_s = (_YIELDS, _PATIENCE_S / 10) if self.yields else (_POLLS, _PATIENCE_S)
 
-    def _crowd(self, memory: MpiMemory) -> Crowd:
-        """How the ranks share cores, from marks that they exchange. Returns when all have come."""
-        marks = [part[HEAD_BYTES:][:MOST_CORES] for part in self._parts]
-        mark(marks[self._rank])
+    def _affinity(self, memory: MpiMemory) -> Affinity:
+        """How the ranks share cores, from masks that they exchange. Returns when all have come."""
+        masks = [part[HEAD_BYTES:][:MOST_CORES] for part in self._parts]
+        set_mask(masks[self._rank])
         memory.meet()
-        found = crowd(np.array(marks), self._rank)
+        found = affinity(np.array(masks), self._rank)
         memory.meet()
         return found
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from simdist import environment
-from simdist.comm.crowd import MOST_CORES, crowd, mark
+from simdist.comm.affinity import MOST_CORES, affinity, set_mask
 
 
-def marks(*ranks):
+def masks(*ranks):
     found = np.zeros((len(ranks), MOST_CORES), np.uint8)
     for rank, cores in enumerate(ranks):
         found[rank, list(cores)] = 1
@@ -15,7 +15,7 @@ def marks(*ranks):
 
 
 @pytest.mark.parametrize(
-    ("cores", "crowded", "near"),
+    ("cores", "oversubscribed", "near"),
     [
         ([[0], [1]], False, {1}),  # each has its own
         ([[0, 1], [0, 1]], False, {0, 1}),  # there is one for each, wherever they run
@@ -25,24 +25,24 @@ def marks(*ranks):
         ([[3], [3]], True, {0, 1}),
     ],
 )
-def test_ranks_on_cores(monkeypatch, cores, crowded, near):
+def test_ranks_on_cores(monkeypatch, cores, oversubscribed, near):
     monkeypatch.setattr(environment, "place", lambda: None)
-    assert crowd(marks(*cores), 1) == (crowded, near)
+    assert affinity(masks(*cores), 1) == (oversubscribed, near)
 
 
 def test_ranks_of_other_groups_count(monkeypatch):
     monkeypatch.setattr(environment, "place", lambda: (0, 4, 4))
-    assert crowd(marks([0, 1], [0, 1]), 0).crowded
-    assert not crowd(marks([0], [1]), 0).crowded
+    assert affinity(masks([0, 1], [0, 1]), 0).oversubscribed
+    assert not affinity(masks([0], [1]), 0).oversubscribed
 
 
 def test_ranks_of_other_nodes_do_not(monkeypatch):
     monkeypatch.setattr(environment, "place", lambda: (0, 8, 2))
-    assert not crowd(marks([0, 1], [0, 1]), 0).crowded
+    assert not affinity(masks([0, 1], [0, 1]), 0).oversubscribed
 
 
 def test_a_process_marks_its_cores(monkeypatch):
     monkeypatch.setattr(environment, "cores", lambda: [1, 3, MOST_CORES])
     mine = np.ones(MOST_CORES, np.uint8)
-    mark(mine)
+    set_mask(mine)
     assert np.flatnonzero(mine).tolist() == [1, 3] and mine.sum() == 2
