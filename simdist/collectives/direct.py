@@ -97,8 +97,8 @@ def _reduce_staged(x: Array, peers: Peers, op: Reduction, to: Sequence[int]) -> 
     for k in range(1, len(parts) + 1):
         items = _fold_left(mine, copies, kept, peers, op, to)
         n, own = mine.nbytes, (kept[r].stop - kept[r].start) * itemsize
-        _, read, written, private, _, far, crowd = _staged_moves(n, items * itemsize, own, p, len(to), takes)
-        peers.moved(start_s, read, written, far, private, (p - 1) * items, posted_bytes=n - own, crowd_bytes=crowd)
+        _, read, written, private, _, far, contention = _staged_moves(n, items * itemsize, own, p, len(to), takes)
+        peers.moved(start_s, read, written, far, private, (p - 1) * items, n - own, contention)
         sums, (before, behind) = copies[r], _left(mine, kept[r])
         if k < len(parts):
             mine, kept, copies = leave(parts[k])
@@ -144,8 +144,8 @@ def _staged_moves(n: int, share: int, own: int, p: int, num_to: int, takes: bool
     taken, spared = (n, 2 * own) if takes else (0, own)
     read, written = p * share + taken - spared, n + num_to * share - spared
     far = (p - 1 + num_to - takes) * share
-    crowd = takes * max(0, n - num_to * share)  # others write to it what they have folded
-    return Moves(1, read, written, n + taken, (p - 1) * share, far, crowd)
+    contention = takes * max(0, n - num_to * share)  # others write to it what they have folded
+    return Moves(1, read, written, n + taken, (p - 1) * share, far, contention)
 
 
 def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: bool) -> Moves:
@@ -157,8 +157,8 @@ def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: 
         return Moves(1, p * taken, n, n + taken, reduced_bytes=(p - 1) * taken, peer_bytes=(p - 1) * taken)
     if not staged:
         share = case.chunk_bytes(r)
-        far, crowd = (p - 1 + len(to) - takes) * share, takes * max(0, n - len(to) * share)
-        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share, far, crowd)
+        far, contention = (p - 1 + len(to) - takes) * share, takes * max(0, n - len(to) * share)
+        return Moves(2, p * share, len(to) * share, 0, (p - 1) * share, far, contention)
     parts = segments(case.num_items, case.itemsize, ROOM_BYTES)
     share = sum(partition(s.stop - s.start, p).size(r) for s in parts) * case.itemsize
     return _staged_moves(n, share, share, p, len(to), takes)._replace(meetings=len(parts) + 1)

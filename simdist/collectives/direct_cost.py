@@ -28,7 +28,7 @@ class Moves(NamedTuple):
         private_bytes: read from and written to private memory.
         reduced_bytes: of one operand.
         peer_bytes: how much of what is read and written belongs to other ranks.
-        crowd_bytes: what other ranks move over the same link at that time: see `Peers.moved`.
+        contention_bytes: what other ranks move over the same link at that time: see `Peers.moved`.
     """
 
     meetings: int
@@ -37,7 +37,7 @@ class Moves(NamedTuple):
     private_bytes: int
     reduced_bytes: int = 0
     peer_bytes: int = 0
-    crowd_bytes: int = 0
+    contention_bytes: int = 0
 
     def cost(self, case: Case) -> Cost:
         """As a Cost; a single rank has nothing to do."""
@@ -52,7 +52,7 @@ class Moves(NamedTuple):
         num_bytes = self.read_bytes + self.written_bytes + self.private_bytes
         if case.one_memory:
             return Formula(self.meetings, 0, num_bytes / 3)
-        return Formula(self.meetings, self.peer_bytes + self.crowd_bytes, (num_bytes - self.peer_bytes) / 3)
+        return Formula(self.meetings, self.peer_bytes + self.contention_bytes, (num_bytes - self.peer_bytes) / 3)
 
 
 def rooms(items: int, itemsize: int, chunks: int = 1) -> int:

@@ -36,9 +36,9 @@ def _broadcast_moves(case: Case, staged: bool = False) -> Moves:
         meetings = len(segments(case.num_items, case.itemsize, ROOM_BYTES))
         if root:
             return Moves(meetings, 0, n, n)
-        return Moves(meetings, n, 0, n, peer_bytes=n, crowd_bytes=(case.ranks - 2) * n)
+        return Moves(meetings, n, 0, n, peer_bytes=n, contention_bytes=(case.ranks - 2) * n)
     away = (case.ranks - 1) * (share := case.chunk_bytes(case.rank))
-    return Moves(2, share, away, 0, peer_bytes=away, crowd_bytes=root * (n - share))
+    return Moves(2, share, away, 0, peer_bytes=away, contention_bytes=root * (n - share))
 
 
 def _broadcast_cost(case: Case, staged: bool = False) -> Cost:
@@ -92,9 +92,9 @@ def direct_broadcast(x: Array, comm: Communicator, root: int, staged: bool = Fal
         for blocks in mine.blocks:
             copy_to(blocks[root], blocks[:root] + blocks[root + 1 :])
         away = (comm.size - 1) * mine.num_bytes
-        crowd = x.nbytes - mine.num_bytes if comm.rank == root else 0  # the others read theirs
+        contention = x.nbytes - mine.num_bytes if comm.rank == root else 0  # the others read theirs
         # Root reads its own, and others write their own.
-        peers.moved(start_s, mine.num_bytes, away, away, crowd_bytes=crowd)
+        peers.moved(start_s, mine.num_bytes, away, away, contention_bytes=contention)
     peers.meet()
 
 
@@ -108,8 +108,8 @@ def _broadcast_staged(x: Array, peers: Peers, root: int) -> None:
             peers.moved(start_s, 0, mine.nbytes, 0, private_bytes=mine.nbytes, posted_bytes=mine.nbytes)
         else:
             mine[...] = copies[root][: len(mine)]
-            crowd = (comm.size - 2) * mine.nbytes  # all others read it, too
-            peers.moved(start_s, mine.nbytes, 0, mine.nbytes, private_bytes=mine.nbytes, crowd_bytes=crowd)
+            contention = (comm.size - 2) * mine.nbytes  # all others read it, too
+            peers.moved(start_s, mine.nbytes, 0, mine.nbytes, private_bytes=mine.nbytes, contention_bytes=contention)
 
 
 # -- all-gather ---------------------------------------------------------------------------------------

@@ -167,8 +167,8 @@ def _folds(views: Views, peers: Peers, to: Sequence[int] | None) -> list[_Fold]:
         share = part.num_bytes
         far = (p - 1 + len(heirs) - (peers.comm.rank in heirs)) * share
         # Others write their sums to this rank.
-        crowd = max(0, views[0].nbytes - len(to) * share) if to is not None and peers.comm.rank in to else 0
-        found.append((part, heirs, (p * share, len(heirs) * share, far, 0, (p - 1) * part.items, 0, crowd)))
+        contention = max(0, views[0].nbytes - len(to) * share) if to is not None and peers.comm.rank in to else 0
+        found.append((part, heirs, (p * share, len(heirs) * share, far, 0, (p - 1) * part.items, 0, contention)))
     if ("slices", to is None) in views.kept:  # so are the slices
         views.kept["folds", to] = found
     return found

@@ -118,7 +118,7 @@ class Peers(ABC):
         private_bytes: int = 0,
         flops: int = 0,
         posted_bytes: int = 0,
-        crowd_bytes: int = 0,
+        contention_bytes: int = 0,
     ) -> None:
         """Record and charge the memory traffic of this rank since start_s, including what it posted.
 
@@ -128,11 +128,11 @@ class Peers(ABC):
             private_bytes: read from and written to other memory.
             flops: operations of a reduction.
             posted_bytes: the part of written_bytes that was posted, and so read from other memory first.
-            crowd_bytes: traffic of other ranks that delays this one's, where one link carries more than the others.
+            contention_bytes: traffic of other ranks that delays this one's, where one link carries more than others.
         """
         if current_meter() is not None:
             near_bytes = read_bytes + written_bytes + private_bytes - peer_bytes
-            self._charge(flops, near_bytes, peer_bytes, posted_bytes, crowd_bytes)
+            self._charge(flops, near_bytes, peer_bytes, posted_bytes, contention_bytes)
         comm = self.comm
         if comm.recorder.on:
             span = comm.stream_name, "move", start_s, comm.clock(), read_bytes + written_bytes
@@ -140,6 +140,6 @@ class Peers(ABC):
             detail += f", {posted_bytes} of them posted" if posted_bytes else ""
             comm.recorder.add(*span, context=comm.context, detail=detail)
 
-    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, crowd_bytes: int) -> None:
+    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, contention_bytes: int) -> None:
         """Charge the meter."""
         charge(flops, near_bytes + peer_bytes)

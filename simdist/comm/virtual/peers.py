@@ -86,15 +86,15 @@ class VirtualPeers(Peers):
         latency_s = comm.cluster.inside.latency_s if comm.size > 1 else 0.0
         return comm.group.meet("meeting", self._meetings, comm.rank, thing, comm.doing, latency_s)
 
-    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, crowd_bytes: int) -> None:
+    def _charge(self, flops: int, near_bytes: int, peer_bytes: int, posted_bytes: int, contention_bytes: int) -> None:
         """Advance the clock, without the posted bytes: `post` has charged them.
 
-        If each device has its own memory, the bytes of peers come over the link inside the node, after the crowd's.
+        If each device has its own memory, those of peers come over the link in the node, after what contends for it.
         """
         cluster = self._comm.cluster
         near_bytes -= 2 * posted_bytes
         if cluster.one_memory:
             near_bytes += peer_bytes
         else:
-            self._comm.scheduler.running.clock_s += (peer_bytes + crowd_bytes) / cluster.inside.bytes_per_s
+            self._comm.scheduler.running.clock_s += (peer_bytes + contention_bytes) / cluster.inside.bytes_per_s
         charge(flops, near_bytes)
