@@ -29,7 +29,7 @@ from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.errors import ArgumentError, DeadlineError, RankFailed, UnknownNameError, WorldUnavailable
 from simdist.launch import launch_script, mpirun, room
 from simdist.launch.job import Death, Job
-from simdist.launch.parcel import packed
+from simdist.launch.pickling import packed
 from simdist.launch.run import _first_failure, _heed_the_ranks
 from simdist.launch.signals import signal_words
 

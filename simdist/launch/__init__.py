@@ -1,8 +1,8 @@
 """How a program is started on ranks: virtual ones in this process, or processes under mpirun."""
 
 from simdist.comm.world import world
+from simdist.launch.extensions import command_words, share_program
 from simdist.launch.mpirun import in_job
-from simdist.launch.own import command_words, share_program
 from simdist.launch.run import Run, run
 from simdist.launch.script import launch_script
 

@@ -21,9 +21,9 @@ from simdist.comm.guard import BOARD, Guard, guard
 from simdist.comm.line import traceback_of
 from simdist.comm.world import world
 from simdist.errors import RankFailed, SimdistError
+from simdist.launch.extensions import load_program
 from simdist.launch.mpirun import DEAF
-from simdist.launch.own import load_program
-from simdist.launch.parcel import packed, unpacked
+from simdist.launch.pickling import packed, unpacked
 
 __all__ = ["main"]
 

@@ -21,7 +21,7 @@ from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, CollectiveMismatch, RankFailed, WorldUnavailable, unknown_name
 from simdist.launch.job import Death, Job, how_ended
 from simdist.launch.mpirun import in_job
-from simdist.launch.parcel import packed, unpacked
+from simdist.launch.pickling import packed, unpacked
 from simdist.launch.room import BYTES_PER_RANK, check_room
 from simdist.launch.signals import signal_in, signal_words
 from simdist.trace import Span, Trace

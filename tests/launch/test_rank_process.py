@@ -12,7 +12,7 @@ import pytest
 from jobs import ROOT
 
 from simdist.errors import RankFailed
-from simdist.launch.parcel import unpacked
+from simdist.launch.pickling import unpacked
 from simdist.launch.rank_process import Task
 
 TELL = "import os, sys, near; print(__name__, __file__, sys.argv[1:], sys.modules['__main__'].__name__, near.where)"

@@ -10,7 +10,7 @@ import pytest
 
 from simdist.errors import CollectiveMismatch, RankFailed
 from simdist.launch.job import Death
-from simdist.launch.parcel import packed
+from simdist.launch.pickling import packed
 from simdist.launch.run import _collect, _first_failure, _heed_the_ranks, _Relay, run
 from simdist.launch.signals import signal_words
 

@@ -1,4 +1,4 @@
-"""Parcel: a program and its arguments as bytes, for processes that cannot import all modules of this one.
+"""Pickling: a program and its arguments as bytes, for processes that cannot import all modules of this one.
 
 The bytes are written to a file in a private folder, read there by the same user, and never sent.
 """
@@ -81,10 +81,10 @@ def _strangers() -> list[ModuleType]:
     """The modules that another process with the same path would not find under their names."""
     kept = cloudpickle.list_registry_pickle_by_value()  # registered by the user, and so not unregistered here
     roots = {str(Path(entry).absolute()) for entry in sys.path} | {str(Path(__file__).parents[2])}
-    return [m for name, m in sys.modules.copy().items() if name not in kept and _is_stranger(name, m, roots)]
+    return [m for name, m in sys.modules.copy().items() if name not in kept and _is_strangers(name, m, roots)]
 
 
-def _is_stranger(name: str, module: Any, roots: set[str]) -> bool:
+def _is_strangers(name: str, module: Any, roots: set[str]) -> bool:
     file = getattr(module, "__file__", None)
     if (
         name == "__main__"

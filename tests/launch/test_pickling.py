@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import cloudpickle
 import pytest
 
-from simdist.launch.parcel import _strangers, packed, unpacked
+from simdist.launch.pickling import _strangers, packed, unpacked
 
 
 @pytest.fixture

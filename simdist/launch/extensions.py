@@ -1,4 +1,4 @@
-"""Own: passes a program's extensions of simdist, such as an algorithm, on to the ranks that it starts."""
+"""Extensions: passes those of a program, such as an algorithm, on to the ranks that it starts."""
 
 import os
 import runpy

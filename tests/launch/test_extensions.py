@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.launch.own import command_words, load_program, share_program
+from simdist.launch.extensions import command_words, load_program, share_program
 
 
 @pytest.fixture
