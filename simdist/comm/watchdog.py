@@ -107,16 +107,16 @@ class Watchdog:
             # A pause of the whole job (suspend, or SIGSTOP and SIGCONT) does not count as waiting.
             passed_s, last_s = min(now_s - last_s, _PAUSE_S), now_s
             if not self._stopped:
-                self._look(passed_s)
+                self._round(passed_s)
 
     def _sleep(self) -> None:
         """Sleep until the next round, or until a rank of this node dies."""
         for slot in self._ends.wait(TICK_S):
             self._dead.add(slot)
             if self.board is not None:
-                self._see_death(self.board, slot)  # at once, because mpirun is about to kill this process
+                self._check_death(self.board, slot)  # at once, because mpirun is about to kill this process
 
-    def _look(self, passed_s: float) -> None:
+    def _round(self, passed_s: float) -> None:
         if self.orphaned:
             self.end(1)
         self._awake_s = self._awake_s + passed_s if passed_s < _PAUSE_S else 0.0
@@ -135,9 +135,9 @@ class Watchdog:
             if FAILED in self.board.states():  # another rank reports, and ends the job
                 self._concede()
                 return
-            self._befriend(self.board)
-            self._see_others(self.board)
-        self._see_waits()
+            self._watch_ranks(self.board)
+            self._check_ranks(self.board)
+        self._check_waits()
 
     @property
     def orphaned(self) -> bool:
@@ -155,7 +155,7 @@ class Watchdog:
         if time.monotonic() - self._conceded_s > _STUCK_S:
             self.end(1)
 
-    def _befriend(self, board: Board) -> None:
+    def _watch_ranks(self, board: Board) -> None:
         """Watch the processes of the node's other ranks."""
         if len(self._ends) == len(board) - 1:
             return
@@ -165,33 +165,32 @@ class Watchdog:
             if not self._ends.add(i, board.slot(i).pid):
                 self._dead.add(i)
 
-    def _see_others(self, board: Board) -> None:
-        mine = board.mine
-        states = board.states()
+    def _check_ranks(self, board: Board) -> None:
+        mine, states = board.mine, board.states()
         for i, state in enumerate(states):
             if i in self._dead:
-                self._see_death(board, i)
+                self._check_death(board, i)
             elif state == LEFT and mine is not None and states[mine] == AT_WORK:
                 slot = board.slot(i)
                 if slot.code and slot.since_s > GRACE_S:
                     self.conclude(RankFailed(f"rank {slot.rank} left with exit code {slot.code}"), slot.code)
 
-    def _see_death(self, board: Board, i: int) -> None:
+    def _check_death(self, board: Board, i: int) -> None:
         states = board.states()
         if states[i] == AT_WORK and FAILED not in states and not self.survives:
             slot = board.slot(i)
             self.conclude(RankFailed(f"rank {slot.rank} of {self.size} (process {slot.pid}) has died"), 1, brief=True)
 
-    def _see_waits(self) -> None:
+    def _check_waits(self) -> None:
         main = self._seen.get(self.lines[0])
         for line in self.lines:
             if line in self._seen:
-                self._see_wait(line, *self._seen[line])
+                self._check_wait(line, *self._seen[line])
             if line.failures and main and main[0][0] != WORK and main[1] > GRACE_S:
                 words = f"work on stream {line.name!r} of rank {self.rank} failed"
                 self.conclude(RankFailed(f"{words}:\n{traceback_of(line.failures[0])}"), 1)
 
-    def _see_wait(self, line: Line, wait: Wait, waited_s: float) -> None:
+    def _check_wait(self, line: Line, wait: Wait, waited_s: float) -> None:
         if waited_s > GRACE_S and (gone := self._gone(wait)):
             words = f"rank {self.rank} {line.words(wait)}, but rank {gone.rank} has left: its program has ended"
             self.conclude(DeadlockError(words), 1)
@@ -201,12 +200,9 @@ class Watchdog:
             self.conclude(DeadlineError(f"{words}; the deadline is {limit_s:g} s"), 1)
         if wait[0] == EXIT and self.board is not None and self._awake_s > GRACE_S:
             for slot in self.board.slots():
-                if slot.state == AT_WORK and slot.silent_s > self.timeout_s and not self._mourned(slot):
+                silent = slot.state == AT_WORK and slot.silent_s > self.timeout_s
+                if silent and (alive(slot.pid) or not self.survives):
                     self.conclude(RankFailed(f"rank {slot.rank} {_silence(slot)}"), 1)
-
-    def _mourned(self, slot: Slot) -> bool:
-        """Whether it is dead, and the job continues without it."""
-        return self.survives and not alive(slot.pid)
 
     def _gone(self, wait: Wait) -> Slot | None:
         """A rank that this wait needs, and whose program has ended; None if there is none."""
@@ -234,13 +230,13 @@ class Watchdog:
                 self._concede()
                 return
             if not brief:
-                self._hear_all(board)
-        self.tell(error if brief else type(error)(f"{error}\n{self._everybody()}"))
+                self._await_reports(board)
+        self.tell(error if brief else type(error)(f"{error}\n{self._overview()}"))
         if board is not None:
             board.leave(FAILED, code)
         self.end(code)
 
-    def _hear_all(self, board: Board) -> None:
+    def _await_reports(self, board: Board) -> None:
         """Ask all ranks to report where they are, and wait for their answers."""
         board.answer(self._report())
         board.ask()
@@ -262,7 +258,7 @@ class Watchdog:
         busy = [line for line in self.lines if line is self.lines[0] or line in self._seen]
         return "".join(("" if line.name == "main" else f"  stream {line.name!r}:\n") + line.stack() for line in busy)
 
-    def _everybody(self) -> str:
+    def _overview(self) -> str:
         """What every rank of the node does, and where it is in the program."""
         if self.board is None:
             return self._report()

@@ -63,7 +63,7 @@ def watchdog(boards, monkeypatch):
 def rounds(watchdog, seconds):
     """As many rounds as would take so long."""
     for _ in range(round(seconds / 0.5)):
-        watchdog._look(0.5)
+        watchdog._round(0.5)
 
 
 def left_long_ago(board, code):
@@ -86,7 +86,7 @@ def test_the_rounds_count_the_time_but_no_pause(watchdog, monkeypatch):
 
     monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(watchdog, "_sleep", sleep)
-    monkeypatch.setattr(watchdog, "_look", look)
+    monkeypatch.setattr(watchdog, "_round", look)
     watchdog._watch()
     assert passed == [0.2, 0.2, 1.0, 0.2]
     times += [160.8]
@@ -257,12 +257,12 @@ def test_the_report_has_all_ranks_but_those_that_have_not_come(watchdog, boards)
     boards[2]._write(beat_s=time.monotonic())
     boards[2].beat("computes")
     left_long_ago(boards[0], 3)
-    head, *rows = watchdog._everybody().splitlines()
+    head, *rows = watchdog._overview().splitlines()
     assert head == "What the 3 ranks of this node do:" and rows[0].startswith("  rank 4 has left, with exit code 3, ")
     assert rows[1:] == ["  rank 5 is running, not waiting", "  rank 6 computes"]
     boards[2]._write(state=ABSENT)
     watchdog.size = 3
-    head, *rows = watchdog._everybody().splitlines()
+    head, *rows = watchdog._overview().splitlines()
     assert head == "What the ranks do:" and rows[1:] == [
         "  rank 5 is running, not waiting",
         "  1 of the ranks have not started yet",
@@ -422,7 +422,7 @@ def test_who_waits_for_the_end_of_a_silent_rank_does_so_until_the_deadline(watch
     watchdog.lines[0].waiting = "recv", Group(), 2, 0
     rounds(watchdog, 2.0)  # it may compute, where Python cannot run
     watchdog.lines[0].waiting = EXIT, None, None, 0
-    watchdog._look(module._PAUSE_S)  # after a pause of all: it may again be about to be heard of
+    watchdog._round(module._PAUSE_S)  # after a pause of all: it may again be about to be heard of
     rounds(watchdog, 1.0)
     with pytest.raises(Ended) as end:
         rounds(watchdog, 0.5)
@@ -514,7 +514,7 @@ def test_only_the_deaths_of_ranks_at_work_end_a_job_and_only_once(watchdog, boar
     rounds(watchdog, 0.5)
     boards[2].take(6)
     boards[0].leave(FAILED, 1)
-    watchdog._see_death(boards[1], 2)
+    watchdog._check_death(boards[1], 2)
 
 
 def test_nobody_waits_for_the_end_of_the_dead_that_a_job_survives(watchdog, boards, dead_pid):
