@@ -79,7 +79,6 @@ class VirtualCommunicator(Communicator):
         if dst is not self._dst or src is not self._src:  # True and 1.0 equal 1
             self._turn_to(dst, src)
         if num_bytes > self._eager_bytes:  # the receive is posted first, so that two ranks can exchange large messages
-            self.check_apart(x, y)  # a short one is copied before any is received
             for request in (self.irecv(y, src, 0), self.isend(x, dst, 0)):
                 request.wait()
             return
@@ -294,4 +293,5 @@ def _can_travel(x: Array, y: Array) -> bool:
     """Whether x can be sent and a message received into y: all checks of a sendrecv in one expression."""
     out, into = getattr(x, "flags", None), getattr(y, "flags", None)
     contiguous = out and into and out.c_contiguous and into.c_contiguous and not isinstance(x, np.generic)
-    return bool(contiguous and getattr(into, "writeable", True) and not x.dtype.hasobject and x is not y)
+    plain = contiguous and getattr(into, "writeable", True) and not x.dtype.hasobject
+    return bool(plain and x is not y and not np.may_share_memory(x, y))
