@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-from simdist.bench.jobs import given_ranks
+from simdist.bench.jobs import check_ranks, given_ranks
 from simdist.bench.measure import Row, measure_machine, rows
 from simdist.bench.trial import OPERATIONS
 from simdist.bench.tune import SIZES, tune
@@ -80,6 +80,8 @@ def execute(args: Namespace) -> int:
     counts = args.ranks or given_ranks(args.world) or [2, 4]
     if min(counts) < 1 or repeats < 1:
         raise ArgumentError(f"--ranks {counts} and --repeats {repeats} need to be at least 1")
+    for ranks in counts:
+        check_ranks(ranks, args.world)
     source = (_MEASURED if args.world == "mpi" else "this-machine") if args.cluster is None else args.cluster
     known = None if source == _MEASURED else find_cluster(source)
     found: list[Row] = []

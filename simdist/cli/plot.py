@@ -11,7 +11,7 @@ from simdist.cli import plot_runs, plot_schedule, plot_shards
 from simdist.cli.picture_file import out_of, write
 from simdist.collectives import algorithms
 from simdist.collectives.watch import watched
-from simdist.errors import ArgumentError, require_least, unknown_name
+from simdist.errors import ArgumentError, DataError, require_least, unknown_name
 from simdist.parallel.pipeline import schedules
 from simdist.plots import attention_work, collective_steps, expert_load, timeline, timeline_page, traffic
 from simdist.plots.file import check_folder
@@ -114,7 +114,7 @@ def _page(args: argparse.Namespace) -> None:
     if len(args.subject) > 1 or args.kind != "timeline":
         raise ArgumentError(f"--html shows the timeline of a trace, not {' '.join(args.subject)} with {args.kind}")
     source = _source(args)
-    out = args.out or source.parent / f"{source.resolve().stem or 'trace'}.html"
+    out = args.out or source.parent / f"{source.stem}.html"
     if out.suffix.lower() != ".html":
         raise ArgumentError(f"cannot write {out}: with --html its name must end in .html")
     check_folder(out)
@@ -125,7 +125,10 @@ def _page(args: argparse.Namespace) -> None:
 def _source(args: argparse.Namespace) -> Path:
     """The file of a trace: the subject, or that in it if it is a run's folder."""
     source = Path(args.subject[0])
-    return source / "trace.json" if source.is_dir() else source
+    try:
+        return source / "trace.json" if source.is_dir() else source
+    except OSError as error:
+        raise DataError(f"cannot read the trace {source}: {error.strerror}") from None
 
 
 def _trace(args: argparse.Namespace) -> None:

@@ -22,7 +22,11 @@ def check_format(path: Path) -> None:
 
 def check_folder(path: Path) -> None:
     """Raise ArgumentError unless it is the name of a file, new or not, in a folder that there is."""
-    if path.is_dir() or not path.parent.is_dir():
+    try:
+        possible = not path.is_dir() and path.parent.is_dir()
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror}") from None
+    if not possible:
         raise ArgumentError(f"cannot write {path}: needs the name of a file in an existing folder")
 
 

@@ -163,6 +163,7 @@ def test_measured_times_of_ranks_that_share_cores_are_told_to_include_waiting(mo
         ([""], UnknownNameError, "unknown collective with a size ''"),
         (["--cluster", ""], UnknownNameError, "unknown cluster ''"),
         (["--ranks", "0"], ArgumentError, "need to be at least 1"),
+        (["--ranks", "2", str(10**26)], ArgumentError, "1" + "0" * 26 + " ranks of world .* need about"),
         (["--repeats", "0"], ArgumentError, "need to be at least 1"),
     ],
 )

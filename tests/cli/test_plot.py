@@ -98,6 +98,13 @@ def test_pages_that_cannot_be_written(words, fault, trace, monkeypatch):
     assert list(trace.parent.iterdir()) == [trace]
 
 
+def test_a_link_to_itself_is_no_trace(tmp_path):
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    for options in ((), ("--html",)):
+        with pytest.raises(DataError, match="cannot read the trace .*loop.json: Too many levels of symbolic links"):
+            command(str(tmp_path / "loop.json"), *options)
+
+
 def test_a_folder_stands_for_the_trace_in_it(trace, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -121,6 +128,9 @@ def test_a_collective(tmp_path, monkeypatch):
         (["nowhere.json"], DataError, "cannot read the trace nowhere.json"),
         (["."], DataError, "cannot read the trace trace.json: No such file"),
         ([".", "--html"], DataError, "cannot read the trace trace.json: No such file"),
+        (["x" * 300], DataError, "cannot read the trace x.*: File name too long"),
+        (["x" * 300, "--html"], DataError, "cannot read the trace x.*: File name too long"),
+        (["collective", "all_reduce", "ring", "-o", "x" * 300 + ".png"], ArgumentError, "x.png: File name too long"),
         (["one.json", "two.json"], UnknownNameError, "unknown subject 'one.json'"),
         (["collective"], ArgumentError, "takes an operation and an algorithm, not .*; those of all_reduce: .*ring"),
         (["collective", "broadcast"], ArgumentError, "an algorithm, not .*; those of broadcast: .*binomial"),
