@@ -11,7 +11,7 @@ from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import Noise, Shape, gpt, mlp
 from simdist.nn.formulas import megatron_activation_bytes
 from simdist.nn.layers import TiedLinear
-from simdist.nn.layers.label import label
+from simdist.nn.layers.layer import label
 from simdist.nn.memory import activation_bytes, activations, peak_activation_bytes
 
 SHAPES = {

@@ -6,7 +6,6 @@ from simdist.nn.layers.embedding import Embedding, TextEmbedding
 from simdist.nn.layers.experts import Experts
 from simdist.nn.layers.experts_exchange import Exchange, Load
 from simdist.nn.layers.experts_linear import ExpertsLinear
-from simdist.nn.layers.fork import Fork
 from simdist.nn.layers.latent_heads import LatentHeads
 from simdist.nn.layers.layer import Layer, Weightless
 from simdist.nn.layers.linear import Linear, TiedLinear
@@ -15,7 +14,7 @@ from simdist.nn.layers.observer import Observer
 from simdist.nn.layers.qk_norm import QKNorm
 from simdist.nn.layers.rotary import Rotary
 from simdist.nn.layers.sequence import Sequence
-from simdist.nn.layers.sum import Sum
+from simdist.nn.layers.side_by_side import Fork, Sum
 from simdist.nn.layers.wrapper import Recompute, Residual
 
 __all__ = [

@@ -1,13 +1,14 @@
 """Layer: one step of a model."""
 
 from abc import ABC, abstractmethod
+from itertools import takewhile
 from typing import Any
 
 from simdist.arrays import Array
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter
 
-__all__ = ["Layer", "Weightless"]
+__all__ = ["Layer", "Weightless", "label"]
 
 
 class Layer(ABC):
@@ -60,3 +61,13 @@ class Weightless(Layer):
 
     def backward_weight(self, context: Any, pending: Any) -> None:
         """Nothing is left to do."""
+
+
+def label(layer: Layer, before: str = "") -> str:
+    """The layer's name; else the common prefix of its parameters' names; else its class, after `before`."""
+    own = getattr(layer, "name", "")
+    if own:
+        return str(own)
+    names = [parameter.name.split(".")[:-1] for parameter in layer.parameters]
+    common = takewhile(lambda words: len(set(words)) == 1, zip(*names, strict=False))
+    return ".".join(words[0] for words in common) or f"{before} {type(layer).__name__.lower()}".strip()

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from simdist.arrays import Array, hold
-from simdist.nn.layers.label import label
-from simdist.nn.layers.layer import Layer
+from simdist.nn.layers.layer import Layer, label
 from simdist.nn.layers.observer import Observer
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter

@@ -1,20 +1,21 @@
-"""SideBySide: layers on the same input, whose outputs are put together."""
+"""Side by side: layers on the same input, whose outputs are added, or stay side by side."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
-from simdist.arrays import Array, hold
+import numpy as np
+
+from simdist.arrays import Array, charge, hold
 from simdist.nn import functional as f
-from simdist.nn.layers.label import label
-from simdist.nn.layers.layer import Layer
+from simdist.nn.layers.layer import Layer, label
 from simdist.nn.noise import Noise
 
-__all__ = ["SideBySide"]
+__all__ = ["Fork", "Sum"]
 
 
-class SideBySide(Layer):
+class _SideBySide(Layer):
     """Layers on the same input.
 
                 +--> layer1 --+
@@ -69,3 +70,36 @@ class SideBySide(Layer):
         """From the last layer to the first."""
         for layer in reversed(self.layers):
             layer.backward_weight(context[1].pop(), pending.pop())
+
+
+class Sum(_SideBySide):
+    """y = layer1(x) + layer2(x) + …; no layer may return x or dy itself."""
+
+    def _together(self, outputs: list[Array]) -> tuple[Array, None]:
+        return reduce(f.add, outputs), None
+
+    def _apart(self, dy: Array, how: None) -> list[Array]:
+        return [dy] * len(self.layers)
+
+
+class Fork(_SideBySide):
+    """y = [ layer1(x) | layer2(x) | … ], the features of all outputs one after the other."""
+
+    def _together(self, outputs: list[Array]) -> tuple[Array, list[int]]:
+        """Also the widths of the outputs."""
+        widths = [own.shape[-1] for own in outputs]
+        y = np.empty_like(outputs[0], shape=(*outputs[0].shape[:-1], sum(widths)))
+        for own, to in zip(outputs, _columns(widths), strict=True):
+            y[..., to] = own
+        charge(0, 2 * y.nbytes)
+        return y, widths
+
+    def _apart(self, dy: Array, how: list[int]) -> list[Array]:
+        """Contiguous, as products of matrices need them."""
+        charge(0, 2 * dy.nbytes)
+        return [dy[..., columns].copy() for columns in _columns(how)]
+
+
+def _columns(widths: list[int]) -> list[slice]:
+    ends = np.cumsum(widths).tolist()
+    return [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]

@@ -5,8 +5,7 @@ from typing import Any
 from simdist.arrays import Array, hold
 from simdist.nn import auxiliary
 from simdist.nn import functional as f
-from simdist.nn.layers.label import label
-from simdist.nn.layers.layer import Layer
+from simdist.nn.layers.layer import Layer, label
 from simdist.nn.noise import Noise
 
 __all__ = ["Recompute", "Residual"]
