@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,18 +99,6 @@ def _gemma(of: _Settings, **more: Any) -> Shape:
     return _llama(of, gate=("gelu_pytorch_tanh", "gelu"), tied=True, **more)
 
 
-def _gemma3(of: _Settings) -> Shape:
-    return _gemma(of, qk_norm=True)
-
-
-def _qwen2(of: _Settings) -> Shape:
-    return _llama(of, qkv_bias=True)
-
-
-def _qwen3(of: _Settings) -> Shape:
-    return _llama(of, qk_norm=True)
-
-
 def _experts(of: _Settings, experts: str, inside: str, every: str, dense: str) -> dict[str, Any]:
     """The experts of a mixture, by the names of their settings.
 
@@ -182,10 +171,10 @@ _KINDS: dict[str, Callable[[_Settings], Shape]] = {
     "olmoe": _olmoe,
     "gemma": _gemma,
     "gemma2": _gemma,
-    "gemma3_text": _gemma3,
-    "qwen2": _qwen2,
+    "gemma3_text": partial(_gemma, qk_norm=True),
+    "qwen2": partial(_llama, qkv_bias=True),
     "qwen2_moe": _qwen2_moe,
-    "qwen3": _qwen3,
+    "qwen3": partial(_llama, qk_norm=True),
     "qwen3_moe": _qwen3_moe,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
