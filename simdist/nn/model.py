@@ -1,7 +1,6 @@
 """Model: layers that end in logits, the loss on them, and how windows of text become its examples."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 from simdist.arrays import Array, hold, moved
@@ -81,7 +80,7 @@ class Model:
             observer: notified of each of `layers`.
         """
         inputs, targets = self.examples(windows)
-        with self._overflow():
+        with overflow(self.parameters.dtype):
             logits, context = self.layers.forward(inputs, noise, observer)
             total, of_loss = self.loss.forward(logits, targets)
         return self.loss.total(total), [context, of_loss]
@@ -89,29 +88,25 @@ class Model:
     def logits(self, tokens: Array, observer: Observer | None = None) -> Array:
         """The logits of the next token, shape (n, classes), after each row of tokens, shape (n, length), uint8."""
         padded = moved(self.padded(tokens), self.parameters.kind)
-        with self._overflow():
+        with overflow(self.parameters.dtype):
             logits, _ = self.layers.forward(padded, None, observer)
             return self.loss.last(logits, tokens.shape[1] - padded.shape[1] - 1)
 
     def backward(self, context: Any, scale: float, observer: Observer | None = None) -> None:
         """Add the derivatives of scale * the summed loss, auxiliary losses included, to the parameters' gradients."""
-        with self._overflow(), auxiliary.scaled(scale):
+        with overflow(self.parameters.dtype), auxiliary.scaled(scale):
             self.layers.backward(context[0], self._loss_backward(context.pop(), scale), observer)
 
     def backward_input(self, context: Any, scale: float, observer: Observer | None = None) -> Any:
         """The half of `backward` that goes from the loss to the first layer; returns what is pending."""
-        with self._overflow(), auxiliary.scaled(scale):
+        with overflow(self.parameters.dtype), auxiliary.scaled(scale):
             _, pending = self.layers.backward_input(context[0], self._loss_backward(context.pop(), scale), observer)
         return pending
 
     def backward_weight(self, context: Any, pending: Any, observer: Observer | None = None) -> None:
         """The other half: add to the parameters' gradients."""
-        with self._overflow():
+        with overflow(self.parameters.dtype):
             self.layers.backward_weight(context[0], pending, observer)
-
-    def _overflow(self) -> AbstractContextManager[object]:
-        """A context in which 16-bit numbers may overflow: see `simdist.arrays.working.overflow`."""
-        return overflow(self.parameters.dtype)
 
     def _loss_backward(self, of_loss: Any, scale: float) -> Array:
         """The derivatives by the logits."""
