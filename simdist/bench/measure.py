@@ -1,7 +1,6 @@
 """Measure: how long collectives take, on real ranks, on virtual ones and by formula, side by side."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import nan
 
 import numpy as np
@@ -17,31 +16,11 @@ from simdist.collectives.names import collective
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
 from simdist.errors import as_declared, require_least
+from simdist.plots import Measurement
 
-__all__ = ["Row", "bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
+__all__ = ["bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
 
 _PING_PONG_SIZES = tuple(8**k for k in range(1, 8))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One algorithm at one size on one number of ranks.
-
-    Attributes:
-        measured_s: wall-clock time, the median of the repeats; None if only the virtual world was run.
-        predicted_s: by the virtual world, on a model of the cluster.
-        formula_s: by the published formula, with the same alpha, beta and gamma.
-        bus_bytes_per_s: from the measured time, or from the predicted one if there is none.
-    """
-
-    operation: str
-    algorithm: str
-    ranks: int
-    num_bytes: int
-    measured_s: float | None
-    predicted_s: float
-    formula_s: float
-    bus_bytes_per_s: float
 
 
 def measure_machine(ranks: int) -> Cluster | None:
@@ -78,7 +57,7 @@ def rows(
     where: str,
     cluster: Cluster,
     repeats: int = 20,
-) -> list[Row] | None:
+) -> list[Measurement] | None:
     """A row for every size and algorithm; None on ranks other than 0 of an mpirun job.
 
     Args:
@@ -116,12 +95,12 @@ def _row(
     cluster: Cluster,
     measured_s: float | None,
     predicted_s: float,
-) -> Row:
+) -> Measurement:
     per_node = cluster.devices_per_node if ranks > cluster.devices_per_node else 0
     options = {"itemsize": 4, "ranks_per_node": per_node, "one_memory": cluster.one_memory}
     formula_s = formula(operation, name, ranks=ranks, num_bytes=num_bytes, **options).on(cluster, ranks)
     bus = bus_bytes_per_s(operation, ranks, num_bytes, predicted_s if measured_s is None else measured_s)
-    return Row(operation, name, ranks, num_bytes, measured_s, predicted_s, formula_s, bus)
+    return Measurement(operation, name, ranks, num_bytes, measured_s, predicted_s, formula_s, bus)
 
 
 def _time(

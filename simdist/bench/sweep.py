@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simdist.bench.jobs import check_ranks, given_ranks
-from simdist.bench.measure import Row, measure_machine, rows
+from simdist.bench.measure import measure_machine, rows
 from simdist.bench.trial import OPERATIONS
 from simdist.bench.tune import SIZES, tune
 from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
@@ -23,7 +23,7 @@ from simdist.collectives.segments import SEGMENT_BYTES
 from simdist.environment import crowding
 from simdist.errors import ArgumentError
 from simdist.launch import in_job
-from simdist.plots import Crossover, crossovers, sweep
+from simdist.plots import Crossover, Measurement, crossovers, sweep
 from simdist.plots.file import check_folder, check_format, save, writing
 from simdist.plots.style import seconds, size
 from simdist.plots.sweep import in_words, lines_of
@@ -84,7 +84,7 @@ def execute(args: Namespace) -> int:
         check_ranks(ranks, args.world)
     source = (_MEASURED if args.world == "mpi" else "this-machine") if args.cluster is None else args.cluster
     known = None if source == _MEASURED else find_cluster(source)
-    found: list[Row] = []
+    found: list[Measurement] = []
     written: list[dict[str, Any]] = []
     for ranks in counts:
         cluster = known or measure_machine(ranks)
@@ -137,12 +137,12 @@ def _tune(args: Namespace) -> int:
     return 0
 
 
-def fastest(table: Sequence[Row], source: str) -> list[Crossover]:
+def fastest(table: Sequence[Measurement], source: str) -> list[Crossover]:
     """Which algorithm is fastest from which size on, by a source: "measured", "predicted" or "formula"."""
     return crossovers(lines_of(table, source))
 
 
-def _report(table: Sequence[Row], cluster: Cluster) -> str:
+def _report(table: Sequence[Measurement], cluster: Cluster) -> str:
     first = table[0]
     link, gamma = cluster.link(first.ranks), cluster.device.reduced_bytes_per_s
     lines = [
@@ -167,16 +167,16 @@ def _report(table: Sequence[Row], cluster: Cluster) -> str:
     return "\n".join(lines)
 
 
-def _as_csv(table: Sequence[Row]) -> str:
+def _as_csv(table: Sequence[Measurement]) -> str:
     """A line for each row, below the names of its fields."""
     text = io.StringIO()
-    lines = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    lines = csv.DictWriter(text, [field.name for field in fields(Measurement)], lineterminator="\n")
     lines.writeheader()
     lines.writerows(map(asdict, table))
     return text.getvalue()
 
 
-def _as_json(table: Sequence[Row], cluster: Cluster) -> dict[str, Any]:
+def _as_json(table: Sequence[Measurement], cluster: Cluster) -> dict[str, Any]:
     link = cluster.link(table[0].ranks)
     return {
         "ranks": table[0].ranks,

@@ -39,6 +39,7 @@ OPERATIONS = tuple(name for name in COLLECTIVES if name != "barrier")
 """The collectives that move an array."""
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
+_INTO = ("all_gather", "all_to_all")  # an array for the result, if the caller has one
 _CHECKED = 10_007
 """Items of the array with which an algorithm is checked before it is timed: not a multiple of any number of ranks."""
 
@@ -164,32 +165,29 @@ def perform(trial: Trial, comm: Communicator, x: Array, out: Array | None = None
         out: where all_gather and all_to_all put it; new memory if not given.
     """
     call: Any = getattr(collectives, trial.operation)
-    mine = partition(trial.length, comm.size)[comm.rank]
     options: dict[str, Any] = {"algorithm": trial.algorithm}
     if trial.operation in ROOTED:
         options["root"] = trial.root
     if trial.operation in REDUCING:
         options["op"] = trial.op
-    match trial.operation:
-        case "all_reduce" | "broadcast" | "reduce":
-            call(x, comm, **options)
-            return None if trial.operation == "reduce" and comm.rank != trial.root else x
-        case "all_gather":
-            return call(x[mine].copy(), comm, out=out, **options)
-        case "gather":
-            return call(x[mine].copy(), comm, **options)
-        case "scatter":
-            return call(x if comm.rank == trial.root else None, comm, **options)
-        case "all_to_all":
-            return call(x, comm, out=out, **options)
-    return call(x, comm, **options)
+    if trial.operation in _INTO:
+        options["out"] = out
+    given: Array | None = x
+    if trial.operation in ("all_gather", "gather"):
+        given = x[partition(trial.length, comm.size)[comm.rank]].copy()
+    elif trial.operation == "scatter" and comm.rank != trial.root:
+        given = None
+    returned: Array | None = call(given, comm, **options)
+    if trial.operation in ("all_reduce", "broadcast", "reduce"):  # in place
+        return None if trial.operation == "reduce" and comm.rank != trial.root else x
+    return returned
 
 
 def _poisoned(trial: Trial, ranks: int) -> Array | None:
     """The array for the result, if the caller provides it, filled with values that occur in no result: data left by an
     earlier trial could hide that an algorithm forgot to write.
     """
-    if trial.operation not in ("all_gather", "all_to_all"):
+    if trial.operation not in _INTO:
         return None
     kind = np.dtype(trial.dtype).kind
     poison = np.nan if kind == "f" else np.iinfo(trial.dtype).min if kind == "i" else True  # no bool is impossible

@@ -1,9 +1,11 @@
 """Sweep: how long collectives take over sizes and numbers of ranks: measured, predicted and by formula."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from math import nan
 from statistics import median
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,23 +19,25 @@ from simdist.words import counted
 __all__ = ["Crossover", "Measurement", "crossovers", "in_words", "lines_of", "sweep"]
 
 
-class Measurement(Protocol):
-    """One algorithm at one size on one number of ranks; an unknown time is None."""
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One algorithm at one size on one number of ranks; an unknown time is None.
 
-    @property
-    def operation(self) -> str: ...  # noqa: D102
-    @property
-    def algorithm(self) -> str: ...  # noqa: D102
-    @property
-    def ranks(self) -> int: ...  # noqa: D102
-    @property
-    def num_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def measured_s(self) -> float | None: ...  # noqa: D102
-    @property
-    def predicted_s(self) -> float | None: ...  # noqa: D102
-    @property
-    def formula_s(self) -> float | None: ...  # noqa: D102
+    Attributes:
+        measured_s: wall-clock time.
+        predicted_s: by the virtual world, on a model of the cluster.
+        formula_s: by the published formula, with the same alpha, beta and gamma.
+        bus_bytes_per_s: from the measured time, or from the predicted one if there is none.
+    """
+
+    operation: str
+    algorithm: str
+    ranks: int
+    num_bytes: int
+    measured_s: float | None = None
+    predicted_s: float | None = None
+    formula_s: float | None = None
+    bus_bytes_per_s: float = nan
 
 
 class Crossover(NamedTuple):

@@ -10,7 +10,7 @@ from jobs import executed
 from simdist import environment
 from simdist.arrays import phantom
 from simdist.bench import sweep
-from simdist.bench.measure import Row, _time, bus_bytes_per_s, rows
+from simdist.bench.measure import _time, bus_bytes_per_s, rows
 from simdist.bench.trial import Trial, perform
 from simdist.cluster import Cluster, Device, Link, calibrated, preset
 from simdist.collectives import algorithms, registry
@@ -18,12 +18,13 @@ from simdist.collectives.registry import Algorithm, find
 from simdist.comm.ping_pong import ping_pong
 from simdist.errors import ArgumentError, DataError, UnknownNameError
 from simdist.launch import run
+from simdist.plots import Measurement
 
 simdist_bench = partial(executed, sweep)
 
 
 def row(algorithm, num_bytes, seconds):
-    return Row("all_reduce", algorithm, 4, num_bytes, seconds, seconds, seconds, 0.0)
+    return Measurement("all_reduce", algorithm, 4, num_bytes, seconds, seconds, seconds, 0.0)
 
 
 # The figures of nccl-tests' own documentation: bandwidth of the bus from that of the algorithm.
@@ -148,7 +149,7 @@ def test_writes_its_rows_as_csv(tmp_path):
 def test_measured_times_of_ranks_that_share_cores_are_told_to_include_waiting(monkeypatch):
     monkeypatch.setattr(environment, "num_cores", lambda: 2)
     for ranks, measured_s, nodes in ((4, 0.01, 1), (2, 0.01, 1), (4, None, 1), (4, 0.01, 2)):
-        row = Row("all_reduce", "ring", ranks, 1024, measured_s, 0.01, 0.01, 1e5)
+        row = Measurement("all_reduce", "ring", ranks, 1024, measured_s, 0.01, 0.01, 1e5)
         told = sweep._report([row], preset("this-machine").with_(devices_per_node=ranks // nodes))
         crowded = (ranks, measured_s, nodes) == (4, 0.01, 1)
         assert ("4 ranks share 2 cores, so measured times include waiting for a core" in told) == crowded

@@ -1,23 +1,12 @@
 """The sweep: crossover points against the roots of the formulas, and what the picture says."""
 
+from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.plots import Crossover, crossovers, style, sweep
-
-
-class Figures(NamedTuple):
-    operation: str
-    algorithm: str
-    ranks: int
-    num_bytes: int
-    measured_s: float | None = None
-    predicted_s: float | None = None
-    formula_s: float | None = None
-
+from simdist.plots import Crossover, Measurement, crossovers, style, sweep
 
 SIZES = [4**k for k in range(3, 14)]
 ALPHA, BETA = 1e-5, 1e-9
@@ -36,7 +25,9 @@ def crossing(p):
 def figures(p, **factors):
     """Times by the formula, each source off by a factor."""
     return [
-        Figures("all_reduce", name, p, n, **{f"{source}_s": f * seconds(name, p, n) for source, f in factors.items()})
+        Measurement(
+            "all_reduce", name, p, n, **{f"{source}_s": f * seconds(name, p, n) for source, f in factors.items()}
+        )
         for name in ("ring", "doubling")
         for n in SIZES
     ]
@@ -115,7 +106,9 @@ def test_the_lowest_panel_of_each_column_has_its_sizes_written(draw):
 
 @pytest.mark.parametrize("decades", [1, 3, 6, 9])
 def test_times_on_the_axis_do_not_touch(draw, decades):
-    rows = [Figures("all_reduce", "ring", 4, n, 1e-6 * 10 ** (decades * k)) for k, n in enumerate((1 << 10, 1 << 20))]
+    rows = [
+        Measurement("all_reduce", "ring", 4, n, 1e-6 * 10 ** (decades * k)) for k, n in enumerate((1 << 10, 1 << 20))
+    ]
     (ax,) = draw(sweep, rows).axes
     low, high = ax.get_ylim()
     marks = [t.label1 for t in ax.yaxis.get_major_ticks() if low <= t.get_loc() <= high]
@@ -125,7 +118,9 @@ def test_times_on_the_axis_do_not_touch(draw, decades):
 
 
 def test_too_long_is_as_far_off_as_too_short(draw):
-    found = [Figures("all_reduce", "ring", 2, n, 1.0, predicted) for n, predicted in ((1, 4.0), (2, 0.25), (4, 2.0))]
+    found = [
+        Measurement("all_reduce", "ring", 2, n, 1.0, predicted) for n, predicted in ((1, 4.0), (2, 0.25), (4, 2.0))
+    ]
     assert draw(sweep, found).title.endswith("differ by a factor of 4 (median)")
 
 
@@ -143,20 +138,20 @@ def test_chosen_algorithms(draw):
 
 
 def test_one_rank_has_nothing_to_do_and_is_no_mistake(draw):
-    rows = [*figures(8, predicted=1.0), *(row._replace(ranks=1, predicted_s=0.0) for row in figures(8, predicted=1.0))]
+    rows = [*figures(8, predicted=1.0), *(replace(row, ranks=1, predicted_s=0.0) for row in figures(8, predicted=1.0))]
     picture = draw(sweep, rows)
     assert [ax.get_title() for ax in picture.axes] == ["1 rank", "8 ranks, fastest as predicted"]
     assert picture.title.startswith("Fastest all_reduce on 1 rank: nothing to compare; on 8 ranks: doubling, ring from")
 
 
 def test_an_empty_array_is_left_out_and_it_says_so(draw):
-    rows = [*figures(8, formula=1.0), Figures("all_reduce", "ring", 8, 0, formula_s=1e-5)]
+    rows = [*figures(8, formula=1.0), Measurement("all_reduce", "ring", 8, 0, formula_s=1e-5)]
     assert draw(sweep, rows).note == "1 figure for an empty array left out: a log scale has no 0."
 
 
 @pytest.mark.parametrize(
     ("rows", "fault"),
-    [([], r"these are 0"), ([*figures(4, formula=1.0), Figures("broadcast", "chain", 4, 8, 1.0)], "these are 2")],
+    [([], r"these are 0"), ([*figures(4, formula=1.0), Measurement("broadcast", "chain", 4, 8, 1.0)], "these are 2")],
 )
 def test_what_cannot_be_drawn(rows, fault):
     with pytest.raises(ArgumentError, match=fault):
