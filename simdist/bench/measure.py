@@ -12,11 +12,11 @@ from simdist.bench.trial import Trial, perform, require_right
 from simdist.cluster import Cluster
 from simdist.cluster.calibration import calibrated
 from simdist.collectives import formula
+from simdist.collectives.measurement import Measurement
 from simdist.collectives.names import collective
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
 from simdist.errors import as_declared, require_least
-from simdist.plots import Measurement
 
 __all__ = ["bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
 

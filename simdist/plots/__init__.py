@@ -1,5 +1,6 @@
 """The pictures: functions that take a record, or numbers, and return a Matplotlib Figure or a Page."""
 
+from simdist.collectives.measurement import Measurement
 from simdist.plots.attention_work import attention_work
 from simdist.plots.collective import collective_steps
 from simdist.plots.consensus import consensus
@@ -13,7 +14,7 @@ from simdist.plots.plans import plan_bars
 from simdist.plots.schedule import pipeline_schedule
 from simdist.plots.shards import shards
 from simdist.plots.staleness import staleness
-from simdist.plots.sweep import Crossover, Measurement, crossovers, sweep
+from simdist.plots.sweep import Crossover, crossovers, sweep
 from simdist.plots.timeline import timeline
 from simdist.plots.traffic import traffic
 from simdist.plots.waiting import waiting

@@ -1,9 +1,7 @@
 """Sweep: how long collectives take over sizes and numbers of ranks: measured, predicted and by formula."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from math import nan
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -11,33 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from simdist.collectives.measurement import Measurement
 from simdist.errors import ArgumentError
 from simdist.plots import style
 from simdist.plots.size_axes import over_size
 from simdist.words import counted
 
-__all__ = ["Crossover", "Measurement", "crossovers", "in_words", "lines_of", "sweep"]
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One algorithm at one size on one number of ranks; an unknown time is None.
-
-    Attributes:
-        measured_s: wall-clock time.
-        predicted_s: by the virtual world, on a model of the cluster.
-        formula_s: by the published formula, with the same alpha, beta and gamma.
-        bus_bytes_per_s: from the measured time, or from the predicted one if there is none.
-    """
-
-    operation: str
-    algorithm: str
-    ranks: int
-    num_bytes: int
-    measured_s: float | None = None
-    predicted_s: float | None = None
-    formula_s: float | None = None
-    bus_bytes_per_s: float = nan
+__all__ = ["Crossover", "crossovers", "in_words", "lines_of", "sweep"]
 
 
 class Crossover(NamedTuple):
