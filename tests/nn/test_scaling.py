@@ -36,6 +36,25 @@ def test_the_best_model_for_gophers_operations(law, billions):
     assert law.best(5.76e23)[0] == pytest.approx(billions * 1e9, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("billions", "trillions"),
+    [(0.4, 0.0092), (1, 0.0271), (10, 0.4101), (67, 4.1), (175, 12), (280, 20.1), (520, 43.5), (1000, 94.1)],
+)
+def test_the_tokens_that_models_should_be_trained_on(billions, trillions):
+    """arXiv 2203.15556, table A3, by the third approach: of more digits than the paper prints."""
+    tokens = LossLaw(1.6934, 406.4, 410.7, 0.3392, 0.2849).best_tokens(billions * 1e9)
+    assert tokens / 1e12 == pytest.approx(trillions, rel=0.2)
+    for law in (LossLaw(), AGAIN):
+        n, d = billions * 1e9, law.best_tokens(billions * 1e9)
+        assert law.best(training_flops(n, d)) == pytest.approx((n, d))
+
+
+def test_twenty_tokens_a_parameter():
+    """Chinchilla's rule, as arXiv 2404.10102 finds it again; by the constants as printed many more."""
+    assert AGAIN.best_tokens(70e9) == pytest.approx(1.4e12, rel=0.1)
+    assert LossLaw().best_tokens(70e9) > 7e12
+
+
 def test_the_laws_of_kaplan_et_al():
     """arXiv 2001.08361: 0.95 of the loss with twice the parameters, section 1.2; and 2% more than with data enough, if
     D = 5000 N^0.74, section 4.2.
@@ -84,7 +103,12 @@ def test_numbers_that_mean_nothing():
     for wrong in ("parameters", "tokens", "model", "data", "model_exponent", "data_exponent"):
         with pytest.raises(ArgumentError, match=f"{wrong} is 0; needs more than 0"):
             kaplan_loss(**{wrong: 0})
-    for made in (lambda: LossLaw().loss(0, 1), lambda: LossLaw().loss(1, 0), lambda: LossLaw().best(0)):
+    for made in (
+        lambda: LossLaw().loss(0, 1),
+        lambda: LossLaw().loss(1, 0),
+        lambda: LossLaw().best(0),
+        lambda: LossLaw().best_tokens(0),
+    ):
         with pytest.raises(ArgumentError, match="is 0"):
             made()
     for wrong in ({"data_exponent": -1}, {"floor": -1}):
