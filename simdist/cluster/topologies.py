@@ -14,7 +14,7 @@ Binkert, Davis, McLaren, Schreiber 2009, SC09 (HyperX); Domke et al. 2019, SC19 
 et al. 2016, SC16 (tapered fat trees).
 """
 
-from math import isclose, prod
+from math import ceil, isclose, prod
 from typing import NamedTuple
 
 from simdist.errors import ArgumentError, as_declared, require_least, require_more, require_whole
@@ -59,32 +59,45 @@ class Topology(NamedTuple):
 
 
 @as_declared
-def fat_tree(ports: int, levels: int = 3, oversubscription: float = 1.0) -> Topology:
+def fat_tree(ports: int, levels: int = 3, oversubscription: float = 1.0, *, hosts: int = 0) -> Topology:
     """2 (k/2)^L hosts on (2L-1) (k/2)^(L-1) switches: the fat tree of L levels of switches with k ports.
 
     With two levels (leaves and spines) k²/2 hosts on 3k/2 switches, with three k³/4 on 5k²/4: of 48 ports 27,648 hosts
-    on 2,880 switches.
+    on 2,880 switches. For fewer hosts there are as many switches as take the cables of the level below.
 
     Args:
         ports: k, even.
         levels: L, at least 1.
         oversubscription: r, of a leaf's ports down to those up, k/(r+1), in a tapered tree; 48 to 16 of 64 ports are 3.
+        hosts: as many as there is room for, if not given.
 
     Raises:
-        ArgumentError: ports is odd or below 2, levels below 1, or a leaf has no such ports.
+        ArgumentError: ports is odd or below 2, levels below 1, a leaf has no such ports, or there is no room for so
+            many hosts.
     """
     require_least("ports", ports, 2)
     require_least("levels", levels, 1)
     if ports % 2:
         raise ArgumentError(f"ports is {ports}; needs an even number")
     if levels == 1:
-        return Topology(ports, 1, 0, ports // 2, 0)
+        hosts = _fitting(hosts, ports)
+        return Topology(hosts, 1, 0, hosts // 2, 0)
     up, half = round(ports / (1 + oversubscription)), ports // 2
     if not 0 < up < ports or not isclose(up * (1 + oversubscription), ports):
         raise ArgumentError(f"oversubscription is {oversubscription} of {ports} ports; needs whole numbers up and down")
-    leaves = 2 * half ** (levels - 1)  # each with a cable to every one of `up` trees above
-    switches = leaves + up * (2 * levels - 3) * half ** (levels - 2)
-    return Topology(leaves * (ports - up), switches, (levels - 1) * leaves * up, leaves * up // 2, 2 * (levels - 1))
+    hosts = _fitting(hosts, 2 * half ** (levels - 1) * (ports - up))
+    leaves = ceil(hosts / (ports - up))
+    cables = leaves * up  # between each level and the next; switches of the top have all their ports down
+    switches = leaves + (levels - 2) * ceil(cables / half) + ceil(cables / ports)
+    return Topology(hosts, switches, (levels - 1) * cables, cables // 2, 2 * (levels - 1))
+
+
+def _fitting(hosts: int, room: int) -> int:
+    """So many hosts, or as many as there is room for."""
+    require_least("hosts", hosts, 0)
+    if hosts > room:
+        raise ArgumentError(f"hosts is {hosts}; needs at most {room}, for which such a tree has ports")
+    return hosts or room
 
 
 @as_declared

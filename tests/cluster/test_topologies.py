@@ -29,6 +29,30 @@ def test_fat_trees_have_the_hosts_and_switches_of_the_paper(ports, levels, hosts
     assert 2 * found.cables + hosts == ports * switches  # no port is left
 
 
+@pytest.mark.parametrize(
+    ("levels", "hosts", "per_level"),
+    [(2, 256, (8, 4)), (2, 1024, (32, 16)), (2, 2048, (64, 32)), (3, 4096, (128, 128, 64))],
+)
+def test_pods_of_h100s_have_their_switches(levels, hosts, per_level):
+    """DGX SuperPODs on switches of 64 ports, in How to Scale Your Model, chapter on GPUs: leaves, spines and cores."""
+    assert fat_tree(64, levels, hosts=hosts) == (
+        hosts,
+        sum(per_level),
+        (levels - 1) * hosts,
+        hosts // 2,
+        2 * (levels - 1),
+    )
+
+
+def test_a_few_hosts_of_a_tree():
+    assert fat_tree(64, 2, hosts=33) == (33, 2 + 1, 64, 32, 2)
+    assert fat_tree(64, 2, oversubscription=3, hosts=96) == (96, 2 + 1, 32, 16, 2)
+    assert fat_tree(8, 1, hosts=5) == (5, 1, 0, 2, 0)
+    for ports, levels, ratio in ((4, 3, 1), (8, 2, 3), (6, 4, 2)):
+        full = fat_tree(ports, levels, ratio)
+        assert fat_tree(ports, levels, ratio, hosts=full.hosts) == full
+
+
 def tapered(ports, levels, up):
     """The number of a fat tree's switches, from the leaves on, and its cables, if leaves have so many ports up."""
     if levels == 1:
@@ -227,6 +251,8 @@ def test_pods_of_tpus():
         (lambda: fat_tree(4, 0), "levels is 0"),
         (lambda: fat_tree(48, 2, 4), "oversubscription is 4.* of 48 ports; needs whole numbers"),
         (lambda: fat_tree(4, 2, 1e9), "oversubscription is 1.* of 4 ports"),
+        (lambda: fat_tree(64, 2, hosts=2049), "hosts is 2049; needs at most 2048"),
+        (lambda: fat_tree(64, 1, hosts=-1), "hosts is -1; needs at least 0"),
         (lambda: fat_tree(4, 2, 0), "oversubscription is 0.* of 4 ports"),
         (lambda: dragonfly(2, 0, 2), "switches is 0"),
         (lambda: dragonfly(2, 3, 2, 8), "groups is 8; needs at most 7, with 6 cables of each to others"),
