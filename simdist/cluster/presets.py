@@ -86,7 +86,8 @@ def _pod(
 
 # A device's own 16 lanes of PCIe 3, 4 or 5; its eighth of the memory of two processors, DDR4-2133 on four channels
 # each, DDR4-3200 on eight, DDR5-4800 on eight or twelve; and of the data drives, four by SATA, four or eight by NVMe.
-# By NVLink two GPUs share a Grace processor, and a GH200 has its own.
+# By NVLink two GPUs share a Grace processor, and a GH200 has its own. Of the hosts of Gaudi 3 and Trainium2 little is
+# published, so they are DGX H100's.
 _DGX1 = Host(16 * _GB, 17 * _GB, 0.25 * _GB)
 _DGX_A100 = Host(32 * _GB, 51.2 * _GB, 3 * _GB)
 _DGX_H100 = Host(64 * _GB, 76.8 * _GB, 6 * _GB)
@@ -117,6 +118,7 @@ _OWN = (
     _dgx("a800", (19.5, 19.5, 312, 0), 2039, 80, 400, 25, nics=8, host=_DGX_A100),
     _dgx("h100", (67, 67, 989.4, 1978.9), 3350, 80, 900, 50, nics=8, host=_DGX_H100),
     _dgx("h100-pcie", (51, 51, 756, 1513), 2000, 80, 600, 50, nics=2, host=_DGX_H100, gpus=2),  # a bridge
+    _dgx("l40s", (1.43, 91.6, 362, 733), 864, 48, 64, 12.5, nics=4, host=_DGX_A100),  # on PCIe; AWS's g6e
     _dgx("h800", (1, 67, 989.4, 1978.9), 3350, 80, 400, 50, nics=8, host=_DGX_H100),
     _dgx("h200", (67, 67, 989, 1979), 4800, 141, 900, 50, nics=8, host=_DGX_H100),
     _dgx("gh200", (67, 67, 989.4, 1978.9), 4000, 96, 900, 25, nics=4, host=_OWN_GRACE, gpus=4),
@@ -134,6 +136,11 @@ _OWN = (
     _dgx("mi300x", (163.4, 163.4, 1307.4, 2614.9), 5300, 192, 896, 50, nics=8, host=_EPYC),
     _dgx("mi325x", (163.4, 163.4, 1307.4, 2614.9), 6000, 256, 896, 50, nics=8, host=_EPYC),
     _dgx("mi355x", (78.6, 157.3, 2516.6, 5033.2, 10_066.3), 8000, 288, 1075.2, 50, nics=8, host=_EPYC),
+    # Intel's white paper on Gaudi 3 and its page on networks: 21 of a card's 24 ports lead to the others of its node,
+    # three out. AWS's pages on Trainium2 and Trn2: 96 GiB, and four links of 256 GB/s to neighbours in a torus, one
+    # here. Of float64 nothing is published, nor of float32 for Gaudi 3, so they have the rate of 16 bits.
+    _dgx("gaudi3", (0, 0, 1835, 1835), 3670, 128, 1050, 75, nics=8, host=_DGX_H100),
+    _dgx("trainium2", (0, 181, 667, 1299), 2900, 103.1, 1024, 25, nics=16, host=_DGX_H100, gpus=16),
     # Google's pages on each TPU: rates of BF16, to which float32 is rounded too (of float64 nothing is published, so it
     # has the same), and of FP8 where it is faster, memory, the ICI of a chip both ways; between pods and to the host,
     # "How to Scale Your Model" (Austin et al. 2025), chapter 2. The four or six links of a chip to its neighbours in a
@@ -166,6 +173,7 @@ _OTHER_NAMES = {
     "h200-sxm": "h200",
     "gb200-nvl72": "gb200",
     "gb300-nvl72": "gb300",
+    "trn2": "trainium2",
     "tpu-v5-lite": "tpu-v5e",  # as JAX calls it
     "tpu-v6-lite": "tpu-v6e",
     "trillium": "tpu-v6e",
@@ -199,9 +207,9 @@ def presets() -> list[str]:
 
 def preset(name: str) -> Cluster:
     """The cluster of this name: 'this-machine'; nodes of eight P100, V100, A100 (of 80 or 40 GB), A800, H100, H800,
-    H200, H20, B200, B300, MI300X, MI325X or MI355X, of four GH200, MI250 or MI250X, of 72 GB200 or GB300 (NVL72), or of
-    two H100 PCIe that a bridge joins; pods of TPU v2, v3, v4, v5e, v5p, v6e or 7x; in any spelling; or one registered
-    with `add_preset`.
+    H200, H20, L40S, B200, B300, MI300X, MI325X, MI355X or Gaudi 3, of four GH200, MI250 or MI250X, of 16 Trainium2, of
+    72 GB200 or GB300 (NVL72), or of two H100 PCIe that a bridge joins; pods of TPU v2, v3, v4, v5e, v5p, v6e or 7x; in
+    any spelling; or one registered with `add_preset`.
 
         device.flops_per_s            of dense products of 16-bit numbers
         device.memory_bytes_per_s     of HBM
