@@ -183,8 +183,9 @@ def model_flops(shape: Shape, sequences: float, causal: bool = False) -> float:
 
     Args:
         causal: whether scores that the mask hides do not count. DeepSeek-V3 takes 250 GFLOP a token so, of sequences
-            of 4096; 281 with all scores. For dense models the paper's table has less than it is here: 2448 for Llama 3
-            405B, here 2473; and 394 for a Qwen 72B, where the matrices of Qwen2.5 72B alone take 429.
+            of 4096; 281 with all scores. NVIDIA's tables of 2025 (Megatron Bridge) are so, those of 2024 (NeMo) of all.
+            For dense models the paper's table has less than it is here: 2448 for Llama 3 405B, here 2473; and 394 for a
+            Qwen 72B, where the matrices of Qwen2.5 72B alone take 429.
 
     Source: Chowdhery et al. 2022, arXiv 2204.02311, appendix B, with matrices in place of 6 operations a parameter;
     causal, Zhao et al. 2025, arXiv 2505.09343, table 2.
