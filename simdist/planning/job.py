@@ -183,11 +183,13 @@ class Job:
         key = self.windows, self.schedule.num_stages, *self.bench.cut(self.config)
         return self.bench.once(lambda: [joined(self.anatomy.layers[bound]) for bound in self.bounds], "stages", *key)
 
-    def once(self, make: Callable[[], T], name: str) -> T:
-        """The result of `make` for this pipeline's passes: found once for all runs on the bench with these."""
+    def once(self, make: Callable[[], T], name: str, *more: float) -> T:
+        """The result of `make` for this pipeline's passes: found once for all runs on the bench with these, and with
+        the same values of what else it depends on.
+        """
         config = self.config
         made = maker(config.schedule), config.schedule, config.chunks, config.micro_batches
-        return self.bench.once(make, name, *made, *self.sizes.values(), self.windows, *self.bench.cut(config))
+        return self.bench.once(make, name, *more, *made, *self.sizes.values(), self.windows, *self.bench.cut(config))
 
     def _layers_of_ranks(self) -> list[tuple[int, ...]]:
         everything = tuple(range(len(self.anatomy.layers)))

@@ -8,7 +8,7 @@ from simdist.parallel.pipeline import Peaks, joined, peaks
 from simdist.parallel.zero.formulas import kept_of
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.job import Job, Part
-from simdist.planning.step import course
+from simdist.planning.step import course, starts_s
 
 __all__ = ["RankMemory", "least_bytes", "memory"]
 
@@ -116,9 +116,10 @@ def _times(job: Job, rank: int, passes: Peaks) -> list[_Time]:
 def _passes(job: Job) -> list[Peaks]:
     """What forward and backward of all micro-batches take, on each pipeline rank."""
     if job.pipelined:
-        at_once = max(stage.input_bytes for stage in job.stages) <= job.bench.cluster.eager_bytes
-        went = None if at_once else course(job).course
-        return job.once(lambda: peaks(job.schedule, job.stages, course=went), "passes")
+        if max(stage.input_bytes for stage in job.stages) <= job.bench.cluster.eager_bytes:
+            return job.once(lambda: peaks(job.schedule, job.stages), "passes")
+        first, later = (_passes_from(job, starts) for starts in ((), starts_s(job)))
+        return [Peaks(*map(max, *each)) for each in zip(first, later, strict=True)]
     whole = joined(job.anatomy.layers)
     text_bytes = whole.text_bytes * job.config.micro_batches
     during, passing, working = (
@@ -126,6 +127,11 @@ def _passes(job: Job) -> list[Peaks]:
         for most in ({k: level.during for k, level in whole.levels.items()}, whole.passing, whole.working)
     )
     return [Peaks(during + text_bytes, passing, working + text_bytes)]
+
+
+def _passes_from(job: Job, starts_s: tuple[float, ...]) -> list[Peaks]:
+    """The same in a pipeline whose ranks begin at these times, where messages stay until they are expected."""
+    return job.once(lambda: peaks(job.schedule, job.stages, course=course(job, starts_s).course), "passes", *starts_s)
 
 
 def _scratch(job: Job, part: Part) -> tuple[float, list[float]]:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, inf
 from operator import add
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from simdist.planning.overlap import Layer, Travel, micro_batches_s
 from simdist.training.methods import CUTTING
 from simdist.training.pipelines import over_links
 
-__all__ = ["Step", "computing_s", "course", "least_s", "passes_s", "sending_s", "stage_times", "step"]
+__all__ = ["Step", "computing_s", "course", "least_s", "passes_s", "sending_s", "stage_times", "starts_s", "step"]
 
 
 class Step(NamedTuple):
@@ -53,10 +54,10 @@ def step(job: Job) -> Step:
     """
     if job.pipelined:
         went = course(job)
-        bubble_s, ends_s = went.bubble, [row[-1] for row in went.course.end]
+        bubble_s, end_s = went.bubble, went.makespan
     else:
-        bubble_s, ends_s = 0.0, [_overlapped(job)]
-    left_s = max(0.0, _complete_s(job, ends_s) - passes_s(job) - bubble_s)
+        bubble_s, end_s = 0.0, _overlapped(job)
+    left_s = max(0.0, end_s + max(_ready_s(job)) - passes_s(job) - bubble_s)
     return Step(passes_s(job), bubble_s, left_s, max(_update_s(job, part) for part in job.parts))
 
 
@@ -67,10 +68,10 @@ def passes_s(job: Job) -> float:
 
 def least_s(job: Job) -> float:
     """A lower bound on the seconds of a step, found without a simulation."""
-    ends_s = [0.0]
+    end_s = 0.0
     if job.pipelined:
-        ends_s = job.once(lambda: earliest_ends(job.schedule, stage_times(job)), "earliest ends")
-    passed_s = max(passes_s(job), _complete_s(job, ends_s)) + max(_update_s(job, part) for part in job.parts)
+        end_s = max(job.once(lambda: earliest_ends(job.schedule, stage_times(job)), "earliest ends"))
+    passed_s = max(passes_s(job), end_s + max(_ready_s(job))) + max(_update_s(job, part) for part in job.parts)
     return max(passed_s, *(sending_s(job, rank) for rank in range(len(job.parts))))
 
 
@@ -107,19 +108,37 @@ def _passes_s(job: Job, of: Anatomy) -> float:
     return job.config.micro_batches * each_s / len(job.parts)
 
 
-def course(job: Job) -> Simulation:
+def course(job: Job, starts_s: tuple[float, ...] = ()) -> Simulation:
     """The pipeline's schedule, simulated with the times of its stages and of messages over the nodes' network cards.
 
     Ranks that share layers send at once: each message arrives when all have. Messages of other pipelines interleave:
     a card is busy for as long as it takes to send one message of each, and not before the step begins.
+
+    Args:
+        starts_s: when each rank begins; all at once if not given.
     """
-    return job.once(lambda: _course(job), "course")
+    return job.once(lambda: _course(job, starts_s), "course", *starts_s)
 
 
-def _course(job: Job) -> Simulation:
+def starts_s(job: Job) -> tuple[float, ...]:
+    """When each pipeline rank begins its next step, after the first that does.
+
+    It has come to the meeting in which losses are added up, the others' have reached it, and it has updated its
+    weights: a rank that comes last leaves first, and one with few weights updates them sooner.
+    """
+    came_s, late_s = [row[-1] for row in course(job).course.end], job.group("pp").seconds("all_reduce", 8)
+    begin_s = []
+    for rank, (ready_s, part) in enumerate(zip(_ready_s(job), job.parts, strict=True)):
+        others_s = max([0.0, *came_s[:rank], *came_s[rank + 1 :]]) + late_s
+        begin_s.append(max(came_s[rank], others_s) + ready_s + _update_s(job, part))
+    return tuple(each_s - min(begin_s) for each_s in begin_s)
+
+
+def _course(job: Job, starts_s: tuple[float, ...]) -> Simulation:
     num_bytes, cluster, line = max(stage.input_bytes for stage in job.stages), job.bench.cluster, job.group("pp")
     at_once, in_turn = (ceil(n / cluster.nics_per_node) for n in (job.group(*CUTTING).nodes.most, line.at_once))
-    return simulate(job.schedule, over_links(stage_times(job), cluster, line.ranks, num_bytes, at_once, in_turn))
+    times = replace(stage_times(job), starts=starts_s)
+    return simulate(job.schedule, over_links(times, cluster, line.ranks, num_bytes, at_once, in_turn))
 
 
 def stage_times(job: Job) -> Times:
@@ -192,13 +211,11 @@ def _over_copies_s(job: Job, num_bytes: int) -> float:
 # -- after them ---------------------------------------------------------------------------------------
 
 
-def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
-    """When the gradients of all ranks are ready for the update.
-
-    Args:
-        ends_s: by pipeline rank, the end of its passes.
+def _ready_s(job: Job) -> list[float]:
+    """By pipeline rank, the time until its gradients are ready for the update, from the end of the passes on the last
+    rank, which the others await to add up their losses.
     """
-    at_s = list(ends_s)
+    at_s = [0.0] * len(job.parts)
     reduced_s = [_reduced_s(job, part) for part in job.parts]
     if not job.zero_stage:  # the order of `Pipeline.reduce`
         at_s, reduced_s = list(map(add, at_s, reduced_s)), [0.0] * len(at_s)
@@ -206,12 +223,17 @@ def _complete_s(job: Job, ends_s: Sequence[float]) -> float:
         met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", num_bytes)
         for rank in ranks:
             at_s[rank] = met_s
-    ready_s: float = max(map(add, at_s, reduced_s))
+    at_s = list(map(add, at_s, reduced_s))
     if job.recipe.precision.scaled:  # the agreement that they are finite everywhere
-        ready_s += job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1)
+        at_s = _together(at_s, job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1))
     if job.recipe.max_norm is not None:
-        ready_s += 2 * job.group("pp", "holders", "ep", "sp", "tp").seconds("all_reduce", 16)
-    return ready_s
+        at_s = _together(at_s, 2 * job.group("pp", "holders", "ep", "sp", "tp").seconds("all_reduce", 16))
+    return at_s
+
+
+def _together(at_s: Sequence[float], seconds: float) -> list[float]:
+    """When ranks have done what takes so long once all have come to it."""
+    return [max(at_s) + seconds] * len(at_s)
 
 
 def _reduced_s(job: Job, part: Part) -> float:

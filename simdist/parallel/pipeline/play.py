@@ -12,7 +12,7 @@ Messages are sent in one of two ways:
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from simdist.cluster.network import Path, Port
 from simdist.errors import require_known
@@ -75,24 +75,23 @@ class _Buffered:
         self._course = Course([[] for _ in self._rows], [[] for _ in self._rows])
         self._made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
         self._waiter: dict[Value, int] = {}  # the rank that waits for it
-        self._busy: list[tuple[float, int]] = []  # when each rank's action ends; messages take ports in order of time
+        # When each rank comes to its row, then when its action ends; messages take ports in the order of time.
+        self._busy = [(start, rank) for rank, start in enumerate(self._clockwork.starts)]
         self._unexpected = set(self._paths) if times.rendezvous else set[Value]()  # whose receiver has no buffer
         self._ready: set[Value] = set()  # those of them that are made
 
     def play(self) -> Course:
         """Go through all rows."""
-        for rank in range(len(self._rows)):
-            self._expect(rank, 0, 0.0)
-            self._go_on(rank)
+        heapify(self._busy)
         while self._busy:
             now, rank = heappop(self._busy)
-            place = len(self._course.end[rank]) - 1
-            for value in self._rows[rank][place].gives:
+            done = len(self._course.end[rank])
+            for value in self._rows[rank][done - 1].gives if done else ():
                 if value in self._unexpected:
                     self._ready.add(value)
                 else:
                     self._give(value, rank, now)
-            self._expect(rank, place + 1, now)
+            self._expect(rank, done, now)
             self._go_on(rank)
         if self._waiter:
             maker = {value: rank for rank, row in enumerate(self._rows) for step in row for value in step.gives}
@@ -121,6 +120,7 @@ class _Buffered:
     def _go_on(self, rank: int) -> None:
         """Begin a rank's next action, if what it needs is on its way."""
         start, end = self._course.start[rank], self._course.end[rank]
+        free = end[-1] if end else self._clockwork.starts[rank]
         if len(end) == len(self._rows[rank]):
             return
         step = self._rows[rank][len(end)]
@@ -128,7 +128,7 @@ class _Buffered:
         if missing:
             self._waiter[missing[0]] = rank
             return
-        start.append(max([end[-1] if end else 0.0, *(self._arrival(value, rank) for value in step.needs)]))
+        start.append(max([free, *(self._arrival(value, rank) for value in step.needs)]))
         end.append(start[-1] + self._clockwork.of(rank, step.action))
         heappush(self._busy, (end[-1], rank))
 
@@ -148,8 +148,8 @@ def _paths(times: Times) -> dict[tuple[int, int], Path]:
 
 def _blocking(schedule: Schedule, times: Times) -> Course:
     course = Course([[] for _ in schedule.rows], [[] for _ in schedule.rows])
-    clock = [0.0] * schedule.num_ranks
     clockwork = Clockwork(schedule, times)
+    clock = list(clockwork.starts)
     messages = [_messages(rank, row, clockwork, clock, course) for rank, row in enumerate(schedule.steps)]
     waiter: dict[Message, int] = {}  # the rank at one end of a message that waits for the other end
     runnable = deque(range(len(messages)))

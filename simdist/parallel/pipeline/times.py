@@ -30,6 +30,7 @@ class Times:
         rendezvous: whether messages with ports wait until their receiver has a buffer for them, as long ones do under
             MPI: see `simdist.parallel.pipeline.dataflow.expected`.
         overlapped: F&B, a forward and a whole backward at once, for a p-th part of the model; F+B+W if not given.
+        starts: when each rank comes to its row, such as from its update; all at 0 if not given.
 
     Raises:
         ArgumentError: a time is negative, or not less than 1e100.
@@ -42,6 +43,7 @@ class Times:
     overlapped: float | None = None
     ports: Mapping[tuple[int, int], tuple[str, float]] | None = None
     rendezvous: bool = False
+    starts: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         numbers = {name: getattr(self, name) for name in self.__slots__}
@@ -67,11 +69,17 @@ class Times:
 class Clockwork:
     """The times of the actions of one schedule.
 
+    Attributes:
+        starts: when each rank comes to its row.
+
     Raises:
-        ArgumentError: the number of times is not the number of stages.
+        ArgumentError: the number of times is not the number of stages, or that of starts not the number of ranks.
     """
 
     def __init__(self, schedule: Schedule, times: Times) -> None:
+        if times.starts and len(times.starts) != schedule.num_ranks:
+            raise ArgumentError(f"starts has {len(times.starts)} times; {schedule.name} has {schedule.num_ranks} ranks")
+        self.starts = times.starts or [0.0] * schedule.num_ranks
         self._placement = schedule.placement
         self._pair = None if times.overlapped is None else times.overlapped * schedule.share
         forward, inputs, weights = (

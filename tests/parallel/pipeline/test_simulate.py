@@ -108,6 +108,16 @@ def test_long_messages_wait_until_their_receiver_is_one_action_away():
     assert simulate(one, replace(long, rendezvous=False)).course.start[1][:4] == [3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("sends", SENDS)
+def test_a_rank_may_come_later_than_others(sends):
+    """Rank 1 begins at 2, and has no buffer before that."""
+    one = parse("F0 F1 B0 B1\nF0 F1 B0 B1")
+    late = Times(1, 1, 0, ports={(0, 1): ("out", 0.0)}, rendezvous=True, starts=[0, 2])
+    found = simulate(one, late, sends=sends).course
+    assert [found.start[rank][0] for rank in (0, 1)] == [0, 2]
+    assert sends == "blocking" or found.left[one.steps[0][0].sends[0].value] == 2
+
+
 def test_messages_without_a_port_wait_for_nobody():
     """B0 is made at 4, while rank 0 has F2 and F3 to do; it expects B0 from 6 on."""
     one = parse("F0 F1 F2 F3 B0 B1 B2 B3\nF0 B0 F1 B1 F2 B2 F3 B3")
@@ -323,6 +333,8 @@ def test_times_that_cannot_be(times, fault):
 def test_times_of_other_stages():
     with pytest.raises(ArgumentError, match="forward has 3 times; gpipe has 2 stages"):
         simulate(schedule("gpipe", stages=2, micro_batches=1), Times(forward=[1, 2, 3]))
+    with pytest.raises(ArgumentError, match="starts has 3 times; gpipe has 2 ranks"):
+        simulate(schedule("gpipe", stages=2, micro_batches=1), Times(starts=[1, 2, 3]))
 
 
 class Row(tuple):
