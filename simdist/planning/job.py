@@ -1,8 +1,11 @@
 """Job: a planned training run on ranks of a cluster."""
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from simdist.arrays import partition
 from simdist.comm.mesh import full_sizes
@@ -66,11 +69,13 @@ class Piece(NamedTuple):
     Attributes:
         room: the number of items, with padding.
         first, last: the first and last layer that uses one of them, counting only layers with weights, from 0.
+        ends: where each of them ends, by name, in their order.
     """
 
     room: int
     first: int
     last: int
+    ends: dict[str, int]
 
 
 class Job:
@@ -201,11 +206,18 @@ class Job:
 
     def pieces(self, part: Part) -> list[Piece]:
         """The weights of a part, in pieces: see `Units` and `Buckets`."""
-        zero_stage, recipe = self.zero_stage, self.recipe
-        least = least_items(zero_stage, self.config.bucket_bytes or BUCKET_BYTES, self.itemsize)
-        alignment = recipe.alignment if zero_stage else 1
+        return self._of_pieces(part, lambda: self._pieces(part, *self._unit), "pieces")
+
+    def _of_pieces(self, part: Part, find: Callable[[], T], name: str, *more: Hashable) -> T:
+        """What `find` returns for the pieces of a part: found once for all runs on the bench with these pieces."""
         cut = *self.bench.cut(self.config), len(self.holders.ranks), self._displaced, *part.layers
-        return self.bench.once(lambda: self._pieces(part, least, alignment), "pieces", least, alignment, *cut)
+        return self.bench.once(find, name, *more, *self._unit, *cut)
+
+    @property
+    def _unit(self) -> tuple[int, int]:
+        """The least items of a piece, and the alignment of its chunks."""
+        least = least_items(self.zero_stage, self.config.bucket_bytes or BUCKET_BYTES, self.itemsize)
+        return least, self.recipe.alignment if self.zero_stage else 1
 
     def _pieces(self, part: Part, least: int, alignment: int) -> list[Piece]:
         layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
@@ -214,7 +226,10 @@ class Job:
         found: list[Piece] = []
         for group in grouped(completes, least, self._displaced):
             room = padded(sum(weight.size for weight in group), len(self.holders.ranks), alignment)
-            found.append(Piece(room, min(first[weight] for weight in group), max(last[weight] for weight in group)))
+            names, sizes = zip(*group, strict=True)
+            ends = dict(zip(names, accumulate(sizes), strict=True))
+            used = min(first[weight] for weight in group), max(last[weight] for weight in group)
+            found.append(Piece(room, *used, ends))
         return found
 
     def reduced_bytes(self, part: Part) -> list[int]:
@@ -230,12 +245,25 @@ class Job:
         return sum(partition(piece.room, len(self.holders.ranks)).largest for piece in self.pieces(part))
 
     def summed(self, part: Part) -> list[tuple[Group, int]]:
-        """Ranks of other axes that sum gradients of some of a part's weights, and how many bytes: with ZeRO each rank
-        sums its chunk.
+        """Ranks of other axes that sum gradients of some of a part's weights, and the most bytes: with ZeRO each rank
+        sums what it has of them.
         """
-        weights, shards = part.weights, len(self.holders.ranks)
-        sizes = [(axes, sum(weights[name] for name in names & weights.keys())) for axes, names in self.anatomy.sums]
-        return [(self.group(*axes), round(size / shards) * self.itemsize) for axes, size in sizes]
+        sizes = (
+            (axes, self._of_pieces(part, partial(self._most_of, part, names), "most of", names))
+            for axes, names in self.anatomy.sums
+        )
+        return [(self.group(*axes), size * self.itemsize) for axes, size in sizes]
+
+    def _most_of(self, part: Part, names: frozenset[str]) -> int:
+        """The most items of these weights in the chunks of one of the holders."""
+        shards = len(self.holders.ranks)
+        held = np.zeros(shards, int)
+        for piece in self.pieces(part):
+            edges = [partition(piece.room, shards).start(i) for i in range(shards + 1)]
+            for (name, end), start in zip(piece.ends.items(), [0, *piece.ends.values()], strict=False):
+                if name in names:
+                    held += np.diff(np.clip(edges, start, end))
+        return int(held.max())
 
     @cached_property
     def _displaced(self) -> frozenset[str]:

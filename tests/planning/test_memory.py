@@ -50,6 +50,17 @@ def test_long_messages_stay_until_they_are_asked_for(schedule, pp, micro_batches
     check(LONG | {"schedule": schedule, "pp": pp, "micro_batches": micro_batches, "recompute": recompute}, 0.015)
 
 
+@pytest.mark.parametrize("zero", [1, 2])
+def test_one_rank_may_have_more_than_its_share_of_what_is_summed(zero):
+    """Gradients that are summed over sp alone, and not over tp too, are not in all chunks alike."""
+    cut = {"tp": 2, "sp": 2, "ulysses": True, "sequence_parallel": True, "shards": 2, "zero": zero}
+    size = {"layers": 3, "width": 256, "context_bytes": 64, "bucket_bytes": 65536, "global_batch_size": 4}
+    config, bench = Config(**SIZE | size | cut | {"logits": "untied"}), Workbench(H100, 8)
+    held, took = memory(Job(config, bench))[0], execute(config, bench)
+    assert held.peaks["communication"] == max(of["communication"] for of in took.memory)
+    assert 1 <= held.num_bytes / max(took.num_bytes) < 1.01
+
+
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
 @pytest.mark.parametrize("size", [{"width": 64, "context_bytes": 512}, {"width": 512, "context_bytes": 64}], ids=str)
 def test_an_embedding_alone_runs_ahead(size, schedule):
