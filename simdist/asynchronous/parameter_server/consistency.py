@@ -43,9 +43,9 @@ class Consistency(ABC):
     def admits(self, clocks: Clocks, c: int) -> bool:
         """Whether a read at clock c may be answered now."""
 
-    @abstractmethod
     def wants(self, clocks: Clocks, t: int) -> bool:
-        """Whether an update stamped t, not a duplicate, will be applied, now or later."""
+        """Whether an update stamped t, not a duplicate, will be applied, now or later; by default all will."""
+        return True
 
     @abstractmethod
     def due(self, clocks: Clocks, held: list[Push]) -> list[list[Push]]:
@@ -104,10 +104,6 @@ class BoundedStaleness(Consistency):
     def admits(self, clocks: Clocks, c: int) -> bool:
         """All updates stamped up to c-s-1 have arrived."""
         return min(clocks.commits) >= c - self.staleness
-
-    def wants(self, clocks: Clocks, t: int) -> bool:
-        """See Consistency. Always."""
-        return True
 
     def due(self, clocks: Clocks, held: list[Push]) -> list[list[Push]]:
         """Those inside the windows of all future reads."""

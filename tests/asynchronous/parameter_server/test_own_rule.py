@@ -19,9 +19,6 @@ class InFours(Consistency):
     def admits(self, clocks: Clocks, c: int) -> bool:
         return True
 
-    def wants(self, clocks: Clocks, t: int) -> bool:
-        return True
-
     def due(self, clocks: Clocks, held: list[Push]) -> list[list[Push]]:
         step, held[:4] = (held[:4], []) if len(held) >= 4 else ([], held[:4])
         return [step] if step else []
