@@ -91,5 +91,4 @@ def address(x: Any) -> int:
     """The address of x in its memory. Phantoms have none."""
     if kind_of(x) == "cupy":
         return int(x.data.ptr)
-    start: int = x.__array_interface__["data"][0]
-    return start
+    return int(x.__array_interface__["data"][0])
