@@ -172,12 +172,12 @@ def perform(trial: Trial, comm: Communicator, x: Array, out: Array | None = None
         options["op"] = trial.op
     if trial.operation in _INTO:
         options["out"] = out
-    given: Array | None = x
+    given = x
     if trial.operation in ("all_gather", "gather"):
         given = x[partition(trial.length, comm.size)[comm.rank]].copy()
     elif trial.operation == "scatter" and comm.rank != trial.root:
         given = None
-    returned: Array | None = call(given, comm, **options)
+    returned = call(given, comm, **options)
     if trial.operation in ("all_reduce", "broadcast", "reduce"):  # in place
         return None if trial.operation == "reduce" and comm.rank != trial.root else x
     return returned

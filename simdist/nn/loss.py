@@ -59,5 +59,4 @@ class CrossEntropy(Loss):
 
     def last(self, logits: Array, place: int = -1) -> Array:
         """Its row of the logits."""
-        last: Array = logits.reshape(len(logits), -1, logits.shape[-1])[:, place]
-        return last
+        return logits.reshape(len(logits), -1, logits.shape[-1])[:, place]

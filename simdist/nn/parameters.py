@@ -79,8 +79,7 @@ class Parameter:
         if word >= 1 << 63:  # NumPy's key was once a list, which rounded it: seeds keep the values that they gave then
             word = int(float(word))
         noise = np.random.Generator(np.random.Philox(key=np.array([seed, word], np.uint64)))  # a list would round seeds
-        drawn: Array = self.mean + self.std * noise.standard_normal(self.place.shape)
-        return drawn[self.place.index]
+        return (self.mean + self.std * noise.standard_normal(self.place.shape))[self.place.index]
 
 
 class Parameters:

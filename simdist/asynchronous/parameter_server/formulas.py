@@ -19,15 +19,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, require_least, require_more
 
-__all__ = [
-    "Served",
-    "byteps_bytes",
-    "implicit_momentum",
-    "mean_staleness",
-    "server_bytes",
-    "ssp_rate",
-    "ssp_regret",
-]
+__all__ = ["Served", "byteps_bytes", "implicit_momentum", "mean_staleness", "server_bytes", "ssp_rate", "ssp_regret"]
 
 
 class Served(NamedTuple):

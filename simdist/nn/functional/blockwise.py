@@ -113,7 +113,7 @@ def _update(s: Array, state: SoftmaxState) -> Array:
     top = np.maximum(s.max(axis=-2), state.top)
     s -= top[:, :, None]
     np.exp(s, out=s)
-    fade: Array = np.exp(state.top - top)
+    fade = np.exp(state.top - top)
     state.top[...] = top
     state.total[...] *= fade
     state.total[...] += s.sum(axis=-2)
@@ -136,8 +136,7 @@ def sums_of(y: Array, dy: Array, heads: int) -> Array:
     """Σ p dp over the keys of each query, which is y · dy of its head: shape (n, h, t)."""
     ys, dys = split_heads(widened(y), heads), split_heads(widened(dy), heads)
     charge(2 * y.size, 2 * y.nbytes)
-    sums: Array = vecdot(ys, dys)
-    return sums
+    return vecdot(ys, dys)
 
 
 @by_shape

@@ -56,8 +56,7 @@ def of_groups(dx: Array, groups: int) -> Array:
     if groups == heads:
         return dx
     charge(dx.size, 0)
-    sums: Array = dx.reshape(n, groups, heads // groups, t, d).sum(axis=2)
-    return sums
+    return dx.reshape(n, groups, heads // groups, t, d).sum(axis=2)
 
 
 def join(dqkv: Array, dq: Array, dk: Array, dv: Array) -> None:

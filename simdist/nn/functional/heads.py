@@ -35,15 +35,7 @@ from simdist.nn.functional.groups import join, split_heads, split_qkv
 from simdist.nn.functional.mask import dropout
 from simdist.nn.functional.matrix import product
 
-__all__ = [
-    "TILE",
-    "attention",
-    "attention_backward",
-    "mask_later_keys",
-    "num_pairs",
-    "tile_backward",
-    "tiles",
-]
+__all__ = ["TILE", "attention", "attention_backward", "mask_later_keys", "num_pairs", "tile_backward", "tiles"]
 
 TILE = 64
 """The least number of queries in a tile: smaller products are slow."""

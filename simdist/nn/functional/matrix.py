@@ -30,7 +30,7 @@ def product(
 
     Cost: 2 m k n operations for (m, k) @ (k, n).
     """
-    y: Array = matmul(x, w, out, plus)
+    y = matmul(x, w, out, plus)
     charge(2 * y.size * x.shape[-1], (x.size + w.size + y.size) * (itemsize or x.itemsize))
     return y
 
@@ -48,8 +48,7 @@ def column_sums(rows: Array) -> Array:
     rows = widened(rows)
     ones = np.empty_like(rows, shape=(1, len(rows)))
     ones[...] = 1
-    sums: Array = (ones @ rows)[0]
-    return sums
+    return (ones @ rows)[0]
 
 
 @fused("columns")

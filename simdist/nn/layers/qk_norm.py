@@ -68,6 +68,6 @@ class QKNorm(Layer):
 
 def _copied(x: Array) -> Array:
     """A contiguous copy."""
-    y: Array = x.copy()
+    y = x.copy()
     charge(0, 2 * x.nbytes)
     return y
