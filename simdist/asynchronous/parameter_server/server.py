@@ -152,9 +152,8 @@ class Server:
         if not self.consistency.wants(clocks, clock):
             self.counts.num_late += 1
             return
-        if message.values is not None:
-            self._newest_push = Push(worker, clock, self._versions[worker], message.keys, message.values, message.rows)
-            self._held.append(self._newest_push)
+        self._newest_push = Push(worker, clock, self._versions[worker], message.keys, message.values, message.rows)
+        self._held.append(self._newest_push)
 
     # -- what follows from them ---------------------------------------------------------------------------
 
@@ -167,7 +166,7 @@ class Server:
             if self._asked() or self.consistency.num_whole_steps(self.clocks) >= self._until:
                 self.halt()
             again = self._answer_admitted()
-        if self._newest_push is not None and self._held and self._held[-1] is self._newest_push:
+        if self._held and self._held[-1] is self._newest_push:
             self._packet = buffer_for(self.shard.weights, self.layout.row_width)
         self._newest_push = None
 
