@@ -57,7 +57,7 @@ def consensus(
             lines.append(Line2D([], [], label="at most, by eigenvalues", **_BOUND))
         ax.set(xlabel=f"time ({sign})", ylabel="consensus error", yscale="log")
         _mark_powers(ax)
-        style.legend(fig, lines, _note(left_out), max(len(str(line.get_label())) for line in lines))
+        style.legend(fig, lines, _note(left_out))
         style.title(fig, _finding(errors))
     return fig
 

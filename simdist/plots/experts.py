@@ -57,8 +57,7 @@ def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, w
             ax.set(title=name, xlabel="expert")
         axes[0].set_ylabel("share of the choices")
         keys = _keys(shown)
-        letters = max(len(key.get_label()) for key in keys)
-        style.legend(fig, keys, f"{counted(left, 'more layer')} not shown." if left else "", letters=letters)
+        style.legend(fig, keys, f"{counted(left, 'more layer')} not shown." if left else "")
         style.title(fig, _finding(shown))
     return fig
 

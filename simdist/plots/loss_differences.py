@@ -66,8 +66,7 @@ def loss_differences(
         for below in axes[1:, 0]:
             below.set_ylabel("|difference|")
             below.set(**({"yscale": "log", "ylim": _decades(sizes)} if sizes else {"ylim": (0, 1), "yticks": [0]}))
-        letters = max(len(line) for handle in handles for line in handle.get_label().splitlines())
-        style.legend(fig, handles, _note(differences), letters=letters)
+        style.legend(fig, handles, _note(differences))
         style.title(fig, _finding(list(runs), differences))
     return fig
 

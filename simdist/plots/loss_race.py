@@ -55,7 +55,7 @@ def loss_race(runs: Mapping[str, Sequence[Point]], *, unit: str = "", width: flo
         right.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         for ax in (left, right):
             style.losses(ax, [loss for line in by_step.values() for loss in line[:, 2].tolist()])
-        style.legend(fig, handles, letters=max(len(name) for name in points))
+        style.legend(fig, handles)
         style.title(fig, _finding(by_step, by_time))
     return fig
 

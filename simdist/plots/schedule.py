@@ -75,7 +75,7 @@ def pipeline_schedule(
             notes += _arrows(ax, run, scale) if arrows and not kept else []
             _frame(ax, run, _kept_title(kept) if kept else _title(run, scale), width, last=ax is axes[-1])
         axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign or 'in the unit of the action times'})")
-        style.legend(fig, _key(), " ".join(dict.fromkeys(notes)), letters=18)
+        style.legend(fig, _key(), " ".join(dict.fromkeys(notes)))
         style.title(fig, _finding(pictures))
     return fig
 

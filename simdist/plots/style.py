@@ -160,16 +160,20 @@ def title(fig: Figure, text: str) -> None:
     fig.suptitle(lines, fontsize=8.0, fontweight="bold", x=0.01, ha="left")
 
 
-def legend(fig: Figure, handles: Sequence[Any], note: str = "", letters: int = 12, side: str = "center") -> None:
+def legend(
+    fig: Figure, handles: Sequence[Any], note: str = "", letters: int | None = None, side: str = "center"
+) -> None:
     """Draw the key under the picture, and above it, in small letters, a note on what the picture leaves out.
 
     Args:
         handles: each with its label.
         note: may be empty.
-        letters: the approximate length of the labels.
+        letters: the approximate length of the labels; that of the longest, if not given.
         side: "left" or "right" of a picture that has two keys.
     """
     share = 1.0 if side == "center" else 0.5
+    if letters is None:
+        letters = max((len(line) for handle in handles for line in handle.get_label().splitlines()), default=0)
     fits = max(2 if side == "center" else 1, int(share * fig.get_figwidth() * 72 / (24 + 4.2 * letters)))
     rows = -(-len(handles) // fits)
     place: Any = f"outside lower {side}"

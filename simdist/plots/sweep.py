@@ -110,7 +110,7 @@ def sweep(
         for ax in axes.flat[len(counts) - beside : len(counts)]:  # the lowest of each column
             ax.set_xlabel("size of the array")
             ax.tick_params(axis="x", labelbottom=True)
-        style.legend(fig, _handles(rows, names), _left_out(len(every) - len(rows)), letters=16)
+        style.legend(fig, _handles(rows, names), _left_out(len(every) - len(rows)))
         style.title(fig, f"Fastest {operations.pop()} on {_join(findings)}{_accuracy(every)}")
     return fig
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.patches import Patch
 
 from simdist.errors import ArgumentError
 from simdist.plots import style
@@ -155,3 +156,11 @@ def test_a_long_title_takes_no_room_from_the_picture():
         return ax.get_window_extent().height / fig.dpi
 
     assert room("a title of many words " * 5) == pytest.approx(room("a title"), abs=0.02)
+
+
+@pytest.mark.parametrize(("longest", "columns"), [("forward", 3), ("communication within layers", 2)])
+def test_a_key_has_as_many_columns_as_its_longest_label_leaves_room_for(longest, columns):
+    fig = style.figure(style.COLUMN, 1.5)
+    style.legend(fig, [Patch(label=label) for label in (longest, "a", "b")])
+    FigureCanvasAgg(fig).draw()
+    assert len({round(text.get_window_extent().x0) for text in fig.legends[0].get_texts()}) == columns
