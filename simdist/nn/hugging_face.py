@@ -87,16 +87,11 @@ def _llama(of: _Settings, gate: tuple[str, ...] = ("silu",), tied: bool = False,
     return Shape(*(of.number(name) for name in _SIZES), **common | more)
 
 
-def _mixtral(of: _Settings) -> Shape:
-    return _llama(of, experts=of.number("num_local_experts"), top_k=of.number("num_experts_per_tok"))
+_gemma = partial(_llama, gate=("gelu_pytorch_tanh", "gelu"), tied=True)
 
 
-def _olmoe(of: _Settings) -> Shape:
-    return _llama(of, qk_norm=True, experts=of.number("num_experts"), top_k=of.number("num_experts_per_tok"))
-
-
-def _gemma(of: _Settings, **more: Any) -> Shape:
-    return _llama(of, gate=("gelu_pytorch_tanh", "gelu"), tied=True, **more)
+def _mixtral(of: _Settings, experts: str = "num_local_experts", **more: Any) -> Shape:
+    return _llama(of, experts=of.number(experts), top_k=of.number("num_experts_per_tok"), **more)
 
 
 def _experts(of: _Settings, experts: str, inside: str, every: str, dense: str) -> dict[str, Any]:
@@ -168,7 +163,7 @@ _KINDS: dict[str, Callable[[_Settings], Shape]] = {
     "mistral": _llama,
     "phi3": _llama,
     "mixtral": _mixtral,
-    "olmoe": _olmoe,
+    "olmoe": partial(_mixtral, experts="num_experts", qk_norm=True),
     "gemma": _gemma,
     "gemma2": _gemma,
     "gemma3_text": partial(_gemma, qk_norm=True),
