@@ -51,14 +51,14 @@ class Travel(NamedTuple):
 
 def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: int) -> float:
     """The time of this many micro-batches, one after the other, until all gradients are reduced."""
-    step = _Step(layers, travel)
+    streams = _Streams(layers, travel)
     for i in range(num_micro_batches):
-        step.forward()
-        step.backward(last=i == num_micro_batches - 1)
-    return step.finish()
+        streams.forward()
+        streams.backward(last=i == num_micro_batches - 1)
+    return streams.finish()
 
 
-class _Step:
+class _Streams:
     """Two streams, each with a clock: the second executes what it is given in order, not before it is given.
 
     While both send over one link, each has half of it. So both take that time once more, and are late by as much; the
