@@ -22,7 +22,7 @@ class _Form:
     dtype: Any
 
 
-class _Heard:
+class _Charges:
     """Records all charges, in order."""
 
     def __init__(self) -> None:
@@ -42,12 +42,13 @@ def by_shape(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if not (args and _hollow(args[0])) or any(map(callable, (*args, *kwargs.values()))):
+        if not (args and _is_phantom(args[0])) or any(map(callable, (*args, *kwargs.values()))):
             return function(*args, **kwargs)
-        charges, made = _steps(function, _form(args), tuple((name, _form(x)) for name, x in sorted(kwargs.items())))
+        named = tuple((name, _to_forms(x)) for name, x in sorted(kwargs.items()))
+        charges, made = _steps(function, _to_forms(args), named)
         for each in charges:
             charge(*each)
-        return _again(made)
+        return _to_phantoms(made)
 
     return call
 
@@ -57,25 +58,25 @@ def _steps(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]
 ) -> tuple[list[tuple[int, int]], Any]:
     """A call's charges and its results."""
-    heard = _Heard()
-    with metered(heard):
-        made = function(*_again(args), **{name: _again(x) for name, x in kwargs})
-    return heard.charges, _form(made)
+    recorded = _Charges()
+    with metered(recorded):
+        made = function(*_to_phantoms(args), **{name: _to_phantoms(x) for name, x in kwargs})
+    return recorded.charges, _to_forms(made)
 
 
-def _hollow(x: Any) -> bool:
+def _is_phantom(x: Any) -> bool:
     """Whether x is a phantom, or a tuple that begins with one."""
-    return _hollow(x[0]) if isinstance(x, tuple) and x else isinstance(x, Phantom)
+    return _is_phantom(x[0]) if isinstance(x, tuple) and x else isinstance(x, Phantom)
 
 
-def _form(x: Any) -> Any:
+def _to_forms(x: Any) -> Any:
     """x with forms in place of phantoms, so that it can be hashed."""
-    return _Form(x.shape, x.dtype) if isinstance(x, Phantom) else _each(_form, x)
+    return _Form(x.shape, x.dtype) if isinstance(x, Phantom) else _each(_to_forms, x)
 
 
-def _again(x: Any) -> Any:
+def _to_phantoms(x: Any) -> Any:
     """x with phantoms in place of forms."""
-    return Phantom(x.shape, x.dtype) if isinstance(x, _Form) else _each(_again, x)
+    return Phantom(x.shape, x.dtype) if isinstance(x, _Form) else _each(_to_phantoms, x)
 
 
 def _each(change: Callable[[Any], Any], x: Any) -> Any:
