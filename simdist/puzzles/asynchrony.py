@@ -99,7 +99,8 @@ def _mixing(answer: Any) -> Iterator[Finding]:
                 with np.printoptions(precision=2):
                     raise Failed(name, f"W =\n{w}", what)
         limit = 1 - 0.9 * (1 - _slem(_reference(neighbours)))
-        yield at_most(f"{name}: share of the disagreement left after a round", _slem(w), limit)
+        why = "does a worker give its neighbours enough weight, and leave some to itself?"
+        yield at_most(f"{name}: share of the disagreement left after a round", _slem(w), limit, why=why)
 
 
 def _slem(w: Array) -> float:

@@ -135,5 +135,6 @@ def _cut(answer: Any) -> Iterator[Finding]:
             raise Failed(f"relu(x A_r) B_r for p = {p}", str(error), "parts that fit", why) from None
         good = bool(np.allclose(y, np.maximum(x @ a, 0) @ b))
         off = "equal to y" if good else f"off by {np.abs(y - np.maximum(x @ a, 0) @ b).max():.3g}"
-        yield Finding(good, f"the sum over all parts, p = {p}", off, "" if good else "y")
+        why = f"is each of the {a.shape[1]} columns of A, and its row of B, on one rank?"
+        yield Finding(good, f"the sum over all parts, p = {p}", off, "" if good else "y", why)
         yield at_most(f"numbers on a rank, p = {p}", numbers, ceil(a.shape[1] / p) * (len(a) + len(b[0])))

@@ -1,5 +1,6 @@
 """Sequences: attention over keys that are on several ranks, and tokens spread so that all ranks have equal work."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from simdist.puzzles.puzzle import judges
 from simdist.puzzles.runs import pair
 from simdist.puzzles.trial import Failed, call
 from simdist.puzzles.verdict import Finding, at_most
+from simdist.words import counted
 
 __all__: list[str] = []
 
@@ -77,8 +79,11 @@ def _share(answer: Any) -> Iterator[Finding]:
     for tokens, p in ((16, 2), (48, 3), (64, 4)):
         name = f"{tokens} tokens on {p} ranks"
         places = [[int(i) for i in call(answer, tokens, p, r)] for r in range(p)]
-        if sorted(i for own in places for i in own) != list(range(tokens)):
-            raise Failed(name, "some twice, or never", "each token once")
+        times = Counter(i for own in places for i in own)
+        wrong = next((i for i in (*range(tokens), *times) if times[i] != (0 <= i < tokens)), None)
+        if wrong is not None:
+            often = counted(times[wrong], "time")
+            raise Failed(name, f"token {wrong} is there {often}", f"0 to {tokens - 1}, once each")
         yield at_most(f"tokens of a rank, {name}", max(map(len, places)), tokens // p)
         work = [sum(i + 1 for i in own) for own in places]
         yield at_most(f"most work of a rank / least, {name}", max(work) / max(1, min(work)), 1.0)

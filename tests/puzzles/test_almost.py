@@ -86,8 +86,9 @@ def test_chunks_that_leave_out_the_rest_are_seen():
         columns = equal(a.shape[1], p)[r]
         return a[:, columns], b[columns]
 
-    wrong = [finding.what for finding in puzzle(20).check(cut).findings if not finding.good]
-    assert wrong == ["the sum over all parts, p = 5"]
+    (wrong,) = (finding for finding in puzzle(20).check(cut).findings if not finding.good)
+    assert wrong.what == "the sum over all parts, p = 5"
+    assert "is each of the 24 columns of A, and its row of B, on one rank?" in wrong.why
 
 
 def test_numbers_of_another_kind_are_not_the_chunks():
@@ -240,6 +241,29 @@ def test_a_velocity_is_kept_whole_whatever_is_returned_of_it(returned, missed):
 
     wrong = [finding.what for finding in puzzle(18).check(train).findings if not finding.good]
     assert wrong == [*missed, "gradients summed by"]
+
+
+def test_workers_that_leave_themselves_no_weight_are_told():
+    def mixing(neighbours):
+        w = np.zeros((len(neighbours),) * 2)
+        for i, others in enumerate(neighbours):
+            w[i, others] = [1 / max(len(others), len(neighbours[j])) for j in others]
+        return w + np.diag(1 - w.sum(axis=1))  # 0 on a regular graph, such as a ring
+
+    (wrong,) = (finding for finding in puzzle(22).check(mixing).findings if not finding.good)
+    assert wrong.what.startswith("a ring of 8")
+    assert "leave some to itself" in wrong.why
+
+
+@pytest.mark.parametrize(
+    ("first", "length", "said"),
+    [(0, 9, "token 8 is there 2 times"), (-1, 9, "token -1 is there 1 time"), (0, 7, "token 7 is there 0 times")],
+)
+def test_a_token_that_no_rank_has_or_several_have_is_named(first, length, said):
+    def share(tokens, p, r):
+        return range(r * 8 + (r == 0) * first, r * 8 + length + min(first, 0))
+
+    assert said in repr(puzzle(26).check(share))
 
 
 def test_an_array_of_several_lines_is_indented():
