@@ -146,7 +146,9 @@ with style.styled():
     ax = fig.subplots()
     for i, ((rate, kept), names) in enumerate(sorted(shown.items())):
         ax.plot([kept], [rate], linestyle="none", **style.series(i))
-        ax.annotate(", ".join(names), (kept, rate), xytext=(5, 3), textcoords="offset points")
+        beside = any(r == rate and kept < k < kept + 1 for r, k in shown)  # a point where this name would be
+        place = {"xytext": (-5, -7), "ha": "right"} if beside else {"xytext": (5, 3)}
+        ax.annotate(", ".join(names), (kept, rate), textcoords="offset points", **place)
     ax.set(xlabel="most micro-batches kept by a rank", ylabel="bubble (share of time)", xlim=(0, 9.5))
     within = {name: rate for name, (rate, kept) in found.items() if kept <= 4 and not name.startswith("pipedream")}
     best = min(within, key=within.get)

@@ -244,9 +244,10 @@ def _frame(ax: Axes, run: _Run, title: str, width: float, last: bool) -> None:
 
 
 def _title(run: _Run, scale: _Scale) -> str:
-    went, took = run.went, f"{run.end / scale.length:.4g} {scale.sign}".strip()
-    own = f"{went.own_bubble_rate:.1%} of the longest rank's own time"
-    return f"{run.name}: {took}; idle {went.bubble_rate:.1%} of it, or {own}"
+    took = f"{run.end / scale.length:.4g} {scale.sign}".strip()
+    idle, own = f"{run.went.bubble_rate:.1%}", f"{run.went.own_bubble_rate:.1%}"
+    more = f", or {own} from the longest rank's first action to its last" if own != idle else ""
+    return f"{run.name}: {took}; idle {idle} of it{more}"
 
 
 def _kept_title(memory: Memory) -> str:
