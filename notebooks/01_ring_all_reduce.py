@@ -90,9 +90,9 @@ star = timed(through_one, 4)
 timeline(star.trace, arrows=True)
 
 # %% [markdown]
-# Time runs to the right. A bar lasts from the call of a send or a receive until its end; an arrow is a message. Every
-# message begins or ends at rank 0, which handles one at a time, so the longer bars of the other ranks are mostly time
-# spent waiting for rank 0. With more ranks the queue gets longer:
+# Time runs to the right. A bar lasts from the call of a send or a receive until its end; a line is a message, and its
+# dot the arrival. Every message begins or ends at rank 0, which handles one at a time, so the longer bars of the other
+# ranks are mostly time spent waiting for rank 0. With more ranks the queue gets longer:
 
 # %%
 array_bytes = ITEMS * 8

@@ -90,7 +90,7 @@ ipywidgets.interactive(show, algorithm=algorithms("all_reduce"), ranks=(2, 9))
 # The table shows the published costs of five algorithms on 16 ranks, in units of α, of nβ and of nγ, and the resulting
 # times for a short and for a long array. (*tree* sums along a tree to rank 0, which broadcasts the sum along the same
 # tree; in *naive* every rank sends its whole array to every other rank, one after another.) Compare them with the
-# virtual ranks' clock.
+# virtual ranks' clock, which the picture calls *predicted*.
 
 # %%
 ways = ["recursive_doubling", "rabenseifner", "ring", "tree", "naive"]
@@ -160,12 +160,13 @@ fig
 #
 # ## A machine has a hierarchy
 #
-# On a real cluster, links inside a node are faster than links between nodes. Here each rank has one link to other
-# nodes. A flat ring leaves a node through the link of one rank, while those of the other ranks are idle. The
-# *hierarchical* all-reduce first sums inside each node, so each rank has to send only its shard of the sum to another
-# node. *multi_ring* runs as many rings as a node has ranks, each with its part of the array and its own link out of the
-# node. The table compares them on two nodes of eight H100s, for an array of 4 MB and one of 400 MB. (The arrays are
-# *phantoms*: they have a size but no data.)
+# A real cluster consists of *nodes*, machines with several devices each, and links inside a node are faster than links
+# between nodes. Here each rank has one link to other nodes. A flat ring leaves a node through the link of one rank,
+# while those of the other ranks are idle. The *hierarchical* all-reduce first sums inside each node, so each rank has
+# to send only its shard of the sum to another node. *multi_ring* runs as many rings as a node has ranks, each with its
+# part of the array and its own link out of the node. The table compares them on two nodes of eight H100s (GPUs made by
+# NVIDIA; their links inside a node are called NVLink, and those between nodes InfiniBand), for an array of 4 MB and one
+# of 400 MB. (The arrays are *phantoms*: they have a size but no data.)
 
 
 # %%

@@ -138,8 +138,9 @@ for name, found in stale.items():
 staleness({name: stale[name] for name in ("at most 3 apart", "asynchronous")})
 
 # %% [markdown]
-# With p equally fast workers, p-1 other updates arrive while one computes. While the slow worker computes, each of the
-# others pushes four times:
+# With p equally fast workers, p-1 other updates arrive while one computes. The bound counts steps, not updates: while
+# the slow worker computes its first step, each of the seven others may push s + 1 times. Without a bound, each pushes
+# about four times whenever the slow worker computes:
 
 # %%
 counts = nobody_waits.results[0].counts

@@ -46,7 +46,8 @@ print(f"{'all':>14}  {total:2} bytes  {total * weights / GIB:6.2f} GiB for {weig
 
 # %% [markdown]
 # The weights themselves are an eighth of the total. The last three parts are the *optimizer state*, which the update
-# keeps from step to step. All of this is needed before the model has read a single token.
+# keeps from step to step; $m$ and $v$ are running means of the gradient and of its square. All of this is needed before
+# the model has read a single token.
 #
 # ## The ledger
 #
@@ -97,7 +98,7 @@ for category, measured, predicted, paper in memory_rows(alone, promised):
 
 # %% [markdown]
 # *Buffers* are the arrays passed from one layer to the next. The papers count more activations than are kept here.
-# These are the largest differences, and their reasons:
+# These are the largest differences in a block, and their reasons:
 
 # %%
 for entry in activations(xl, sequences=TEXTS):

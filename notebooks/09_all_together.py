@@ -266,7 +266,7 @@ for name, out in found.items():
     assert abs(predicted_s / out.seconds - 1) < 0.1
 
 # %% [markdown]
-# So all ways can be compared. This table lists the fastest of each mesh:
+# So all ways can be compared. This table lists the fastest of each mesh (a *window* is what a text is called here):
 
 # %%
 plans = search(given, bench)

@@ -255,8 +255,8 @@ for name, found in (("attention", plain), ("flash attention", [flash_kinds["flas
 print(f"{'a step':49}{step_s * 1e3:8.2f}\n{'a step with flash':49}{flash_s * 1e3:8.2f}")
 
 # %% [markdown]
-# Its kernel is in [`simdist/arrays/kernels/flash.py`](../simdist/arrays/kernels/flash.py): it multiplies by the matrix
-# units what it has in registers.
+# Its kernel, in [`simdist/arrays/kernels/flash.py`](../simdist/arrays/kernels/flash.py), keeps queries and scores on
+# the chip, and multiplies with the card's *matrix units*, which do nothing but products of small matrices.
 #
 # ## A step, predicted
 #
