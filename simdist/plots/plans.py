@@ -1,6 +1,7 @@
 """Plans: the parts of a step's time, and of memory, for several ways to train."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,13 +11,14 @@ from simdist.arrays import CATEGORIES
 from simdist.errors import ArgumentError
 from simdist.planning import Plan, Workbench, mesh_text, zero_text
 from simdist.plots import style
+from simdist.plots.boxes import HATCHED
 from simdist.plots.memory import COLOURS
 
 __all__ = ["plan_bars"]
 
 _PARTS = {
     "computing": "compute",
-    "communication within layers": "all_gather",
+    "communication within layers": "send",
     "waiting for stages": "wait",
     "gradients, weights": "all_reduce",
     "update": "update",
@@ -45,16 +47,16 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         left, right = fig.subplots(1, 2, sharey=True, width_ratios=(3, 2))
         for y, plan in enumerate(plans):
             parts = zip(_PARTS.values(), plan.parts_s(bench), strict=True)
-            _bar(left, y, {style.colour(kind): seconds / length_s for kind, seconds in parts})
+            _bar(left, y, ((_look(kind), seconds / length_s) for kind, seconds in parts))
             held = _held_at_once(plan)
-            _bar(right, y, {COLOURS[each]: held[each] / _GB for each in CATEGORIES})
+            _bar(right, y, (({"facecolor": COLOURS[each]}, held[each] / _GB) for each in CATEGORIES))
         capacity = _capacity(right, plans, bench)
         left.set_yticks(range(len(plans)), [_name(plan) for plan in plans])
         left.invert_yaxis()
         left.set(xlabel=f"a step ({second})")
         right.set(xlabel="memory (GB)")
         right.tick_params(left=False)
-        times = [Patch(color=style.colour(kind), label=part) for part, kind in _PARTS.items()]
+        times = [Patch(**_look(kind), label=part) for part, kind in _PARTS.items()]
         style.legend(fig, times, "step: average over the ranks", letters=20, side="left")
         kinds = [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
         style.legend(fig, kinds, f"memory: of the fullest rank; {capacity}", side="right")
@@ -79,11 +81,16 @@ def _held_at_once(plan: Plan) -> dict[str, float]:
     return held
 
 
-def _bar(ax: Axes, y: int, lengths: Mapping[str, float]) -> None:
-    """Draw one part after the other, by colour."""
+def _look(kind: str) -> dict[str, Any]:
+    """The colour of a part of a step; waiting is hatched, too."""
+    return {"facecolor": style.colour(kind)} | ({"hatch": "////", "edgecolor": "#888888"} if kind in HATCHED else {})
+
+
+def _bar(ax: Axes, y: int, parts: Iterable[tuple[dict[str, Any], float]]) -> None:
+    """Draw one part after the other, each with its look."""
     start = 0.0
-    for colour, length in lengths.items():
-        ax.barh(y, length, left=start, color=colour, height=0.7, linewidth=0)
+    for look, length in parts:
+        ax.barh(y, length, left=start, height=0.7, linewidth=0, **look)
         start += length
 
 

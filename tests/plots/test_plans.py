@@ -1,6 +1,7 @@
 """Plans beside each other."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -34,6 +35,13 @@ def test_bars_are_as_long_as_the_step_and_the_memory(draw, best, width):
     times = last.step.seconds / first.step.seconds
     assert picture.title.endswith(f"takes {times:.2g} times as long")
     assert "computing" in picture.key and "optimizer state" in picture.key
+
+
+def test_neighbours_differ_without_colour(draw, best):
+    steps, _ = draw(plan_bars, best[:1], BENCH).axes
+    looks = [(np.dot(bar.get_facecolor()[:3], (0.299, 0.587, 0.114)), bar.get_hatch()) for bar in steps.patches]
+    for (lightness, hatch), (next_lightness, next_hatch) in pairwise(looks):
+        assert abs(lightness - next_lightness) > 0.1 or hatch != next_hatch
 
 
 def test_the_key_has_the_words_of_the_table(draw, best):
