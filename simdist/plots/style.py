@@ -155,7 +155,7 @@ def figure(width: float, height: float) -> Figure:
 
 def title(fig: Figure, text: str) -> None:
     """Write what the picture shows above it; a title of several lines makes the figure higher."""
-    lines = wrapped(text, fig.get_figwidth(), 8.9)
+    lines = wrapped(text, fig.get_figwidth(), 9.1)  # bold letters are wider
     fig.set_figheight(fig.get_figheight() + 0.15 * lines.count("\n"))
     fig.suptitle(lines, fontsize=8.0, fontweight="bold", x=0.01, ha="left")
 

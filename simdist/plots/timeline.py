@@ -7,12 +7,14 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 from simdist.plots import style
 from simdist.plots.arrows import Point, draw_arrows
@@ -98,7 +100,7 @@ def _bars(ax: Axes, view: View) -> dict[str, str]:
             found[_FRONT["strip"], what].append((left, right, y + STRIP[0], y + STRIP[1]))
             middle, named = y + sum(STRIP) / 2, roomy
         if named:
-            labels.append((view.points(s), s, (left + right) / 2, middle, style.ink_on(style.colour(what))))
+            labels.append((view.points(s), s, (left + right) / 2, middle, style.colour(what)))
     _paint(ax, view, found)
     _write(ax, view, labels, placed)
     return words(placed)
@@ -138,7 +140,9 @@ def _write(ax: Axes, view: View, labels: list[tuple[float, Span, float, float, s
                 free = _longest(s, [o for o, role in held if role == "operation"])
             points, x = view.points(free), view.x((free.start_s + free.end_s) / 2)
         if points > need:
-            ax.text(x, y, s.name, ha="center", va="center", fontsize=5, color=colour, zorder=6, clip_on=True)
+            halo = [withStroke(linewidth=1.2, foreground=colour)]  # to be read over messages
+            look: Any = {"fontsize": 5, "color": style.ink_on(colour), "path_effects": halo}
+            ax.text(x, y, s.name, ha="center", va="center", zorder=6, clip_on=True, **look)
 
 
 def _start(each: tuple[Span, str]) -> float:

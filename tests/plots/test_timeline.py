@@ -164,6 +164,16 @@ def test_a_name_stands_where_no_other_work_lies_on_it(draw, held, places):
     assert [t.get_position()[0] for t in ax.texts if t.get_text() == "forward"] == places
 
 
+@pytest.mark.parametrize("width", [style.COLUMN, style.PAGE])
+def test_a_name_over_messages_is_set_off_from_them_and_the_title_stays_on_the_paper(draw, width):
+    messages = [span("recv", 5 * k, 5 * k + 3, peer=0) for k in range(60)]
+    picture = draw(timeline, Trace([span("F0", 0, 100), span("B0", 100, 300), *messages], 1), width=width)
+    names = [t for t in picture.axes[0].texts if t.get_text() in ("F0", "B0")]
+    assert len(names) == 2
+    assert all(name.get_path_effects() for name in names)
+    assert "communicating; 60% more overlapped with" in picture.title.replace("\n", " ")
+
+
 def test_names_from_a_file_are_not_taken_as_formulas(draw):
     spans = [span(r"$\nonsense{$", 0, 1), span("compute", 0, 1, stream=r"$\frac$")]
     words = draw(timeline, Trace(spans, 1)).words
