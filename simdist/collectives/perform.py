@@ -60,13 +60,7 @@ _NOT_SHOWN = (*_RETURNED, "barrier")
 
 
 def _plan(
-    operation: str,
-    algorithm: str,
-    comm: Communicator,
-    num_bytes: int,
-    signature: Signature,
-    options: Options,
-    path: str,
+    operation: str, algorithm: str, comm: Communicator, x: Array, signature: Signature, options: Options, path: str
 ) -> Plan:
     """Work out how to carry out a call.
 
@@ -97,7 +91,7 @@ def _plan(
         return by(find(operation, algorithm))
     if path == "ipc" and "direct" in algorithms(operation):  # measurements on the host do not apply
         return by(find(operation, "direct"))
-    shared, own = choose(operation, comm, num_bytes, by_messages=apart)
+    shared, own = choose(operation, comm, x.nbytes, by_messages=apart)
     if operation in _NOT_SHOWN:
         return by(own)
     return by(shared) if shared is own else by(shared, by(own))
@@ -129,11 +123,11 @@ def plan_of(
     try:
         plan = plans.get(key)
     except TypeError:  # an unhashable option such as a list, which may have changed since
-        plan = _plan(operation, algorithm, comm, x.nbytes, signature, options, path)
+        plan = _plan(operation, algorithm, comm, x, signature, options, path)
     if plan is None:
         if len(plans) == _MOST_PLANS:
             plans.clear()
-        plan = plans[key] = _plan(operation, algorithm, comm, x.nbytes, signature, options, path)
+        plan = plans[key] = _plan(operation, algorithm, comm, x, signature, options, path)
     return plan
 
 
