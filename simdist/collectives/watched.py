@@ -93,17 +93,13 @@ class Watched:
         watch: records.
     """
 
-    barrier = Communicator.barrier
+    barrier, send = Communicator.barrier, Communicator.send
 
     def __init__(self, comm: Communicator, watch: Watch) -> None:
         self._comm, self._watch = comm, watch
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._comm, name)
-
-    def send(self, x: Array, dst: int, tag: int = 0) -> None:
-        """See Communicator."""
-        self.isend(x, dst, tag).wait()
 
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
         """See Communicator. It occupies its rank for a whole step, as a send does."""

@@ -72,11 +72,10 @@ class Communicator(Checks):
 
     # -- messages -------------------------------------------------------------------------------------
 
-    @abstractmethod
     def send(self, x: Array, dst: int, tag: int = 0) -> None:
         """Send x, contiguous, to rank dst; returns when x may be reused, which may be before it arrives."""
+        self.isend(x, dst, tag).wait()
 
-    @abstractmethod
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
         """Receive into x, contiguous, of the message's dtype and at least as long.
 
@@ -87,6 +86,7 @@ class Communicator(Checks):
                 over MPI messages are plain bytes.
             DeadlockError: no rank can ever send it (virtual world, or a world of one rank).
         """
+        return self.irecv(x, src, tag).wait()
 
     @abstractmethod
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
@@ -200,9 +200,9 @@ class Communicator(Checks):
     def clock(self) -> float:
         """Seconds since the job began, on a clock that all ranks share."""
 
-    @abstractmethod
     def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
         """Advance a virtual clock by `seconds`, or by the device's time for this work; a real one ignores it."""
+        self.check_work(seconds, flops, bytes, name)
 
     def spend(self, seconds: float, name: str = "compute") -> None:
         """Be busy for this long: advance a virtual clock, or sleep under a real one."""

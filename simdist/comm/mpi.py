@@ -179,10 +179,6 @@ class MpiCommunicator(MpiMessages):
 
     # -- time and memory ------------------------------------------------------------------------------
 
-    def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
-        """Only checks the arguments: the clock is real."""
-        self.check_work(seconds, flops, bytes, name)
-
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator. An MPI window over the node's ranks, which exists until `free` or the end of the job."""
         self.check_new("empty", shape, dtype)

@@ -62,18 +62,6 @@ class SoloCommunicator(Communicator):
 
     # -- messages -------------------------------------------------------------------------------------
 
-    def send(self, x: Array, dst: int, tag: int = 0) -> None:
-        """See Communicator. The message is kept until it is received."""
-        self.isend(x, dst, tag)
-
-    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
-        """See Communicator.
-
-        Raises:
-            DeadlockError: this rank has not sent itself such a message, and there is no other.
-        """
-        return self.irecv(x, src, tag).wait()
-
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator."""
         self.check_peer("src", src)
@@ -82,7 +70,7 @@ class SoloCommunicator(Communicator):
         self.recv(y, src, 0)
 
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
-        """See Communicator."""
+        """See Communicator. The message is kept until it is received."""
         self.check_peer("dst", dst)
         check_array("send", x, 0)
         self.check_tag("send", tag)
@@ -176,10 +164,6 @@ class SoloCommunicator(Communicator):
     def clock(self) -> float:
         """See Communicator. The zero is the creation of this world."""
         return perf_counter() - self._zero_s
-
-    def compute(self, seconds: float | None = None, flops: float = 0, bytes: float = 0, name: str = "compute") -> None:
-        """Only checks the arguments: the clock is real."""
-        self.check_work(seconds, flops, bytes, name)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """See Communicator."""

@@ -24,7 +24,8 @@ __all__ = ["VirtualCommunicator"]
 class VirtualCommunicator(Communicator):
     """One rank's view of a group of virtual ranks.
 
-    Each call first waits for its turn, so that ports and channels are used in the order of virtual time.
+    Each call first waits for its turn, so that ports and channels are used in the order of virtual time. A send ends
+    when its message has left this rank's port, a receive when it has arrived.
 
     Args:
         shared: the state of the run that all ranks share.
@@ -62,14 +63,6 @@ class VirtualCommunicator(Communicator):
         self._calls: dict[str, int] = {}
 
     # -- messages -------------------------------------------------------------------------------------
-
-    def send(self, x: Array, dst: int, tag: int = 0) -> None:
-        """See Communicator. Blocks until the message has left this rank's port."""
-        self.isend(x, dst, tag).wait()
-
-    def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
-        """See Communicator. The clock moves on to the message's arrival."""
-        return self.irecv(x, src, tag).wait()
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator. Inlined for speed: most messages of collectives pass here."""

@@ -92,14 +92,11 @@ def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> str:
     rows = []
     for fiber, waiting in stuck[:_MOST_ROWS]:
         what, ranks = waiting.waits_for()
-        rows.append(f"  {fiber.label()} {what}{_ended(ranks, ended)}")
+        alone = f"; rank {ranks[0]} has ended" if len(ranks) == 1 and ranks[0] in ended else ""
+        rows.append(f"  {fiber.label()} {what}{alone}")
     if len(stuck) > _MOST_ROWS:
         rows.append(f"  … and {len(stuck) - _MOST_ROWS} more")
     return "\n".join([head, *rows])
-
-
-def _ended(awaited: list[int], ended: set[int]) -> str:
-    return f"; rank {awaited[0]} has ended" if len(awaited) == 1 and awaited[0] in ended else ""
 
 
 def _cycle(waits: dict[int, list[Waiting]]) -> list[int]:
