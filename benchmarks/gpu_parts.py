@@ -50,11 +50,11 @@ def _wall_s(comm: Communicator, turn: Callable[[], Any], repeats: int = _ROUNDS)
     """The median over turns of the slowest rank's time; ranks start together, and wait for the card."""
     seconds: list[float] = []
     for _ in range(repeats + 2):
-        comm.device.settle()
+        comm.device.synchronize()
         comm.barrier()
         start_s = comm.clock()
         turn()
-        comm.device.settle()
+        comm.device.synchronize()
         seconds.append(comm.clock() - start_s)
     slowest = np.array(seconds[2:])
     all_reduce(slowest, comm, "max")
@@ -170,7 +170,7 @@ def _step(args: Namespace) -> dict[str, Any]:
         start_s = time.perf_counter()
         losses.append(method.backward(windows, scale) * scale)
         method.step(1e-4)
-        comm.device.settle()
+        comm.device.synchronize()
         seconds.append(time.perf_counter() - start_s)
     free_bytes, total_bytes = device_library().memory_bytes()
     return {"step_s": median(seconds[3:]), "losses": losses, "used_bytes": total_bytes - free_bytes}

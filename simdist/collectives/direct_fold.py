@@ -147,9 +147,9 @@ def fold_in_place(views: Views, peers: Peers, op: Reduction, to: Sequence[int] |
     """
     comm = peers.comm
     told = comm.recorder.on or current_meter() is not None
-    for part, heirs, moves in views.kept.get(("folds", to)) or _folds(views, peers, to):
+    for part, targets, moves in views.kept.get(("folds", to)) or _folds(views, peers, to):
         start_s = comm.clock() if told else 0.0
-        part.fold(op, heirs, peers)
+        part.fold(op, targets, peers)
         if told:
             peers.moved(start_s, *moves)
     peers.meet()
@@ -163,12 +163,12 @@ def _folds(views: Views, peers: Peers, to: Sequence[int] | None) -> list[_Fold]:
     """What this rank folds; the same each time."""
     p, found = len(views), list[_Fold]()
     for rank, part in led_slices(views, peers, to is None):
-        heirs: Sequence[int] = (rank,) if to is None else to
+        targets: Sequence[int] = (rank,) if to is None else to
         share = part.num_bytes
-        far = (p - 1 + len(heirs) - (peers.comm.rank in heirs)) * share
+        far = (p - 1 + len(targets) - (peers.comm.rank in targets)) * share
         # Others write their sums to this rank.
         contention = max(0, views[0].nbytes - len(to) * share) if to is not None and peers.comm.rank in to else 0
-        found.append((part, heirs, (p * share, len(heirs) * share, far, 0, (p - 1) * part.items, 0, contention)))
+        found.append((part, targets, (p * share, len(targets) * share, far, 0, (p - 1) * part.items, 0, contention)))
     if ("slices", to is None) in views.kept:  # so are the slices
         views.kept["folds", to] = found
     return found

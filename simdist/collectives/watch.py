@@ -86,16 +86,16 @@ def _program(
         x = x[chunk].copy()
     elif operation == "all_gather":
         x[: chunk.start] = x[chunk.stop :] = 0
-    watch.fill(x)
-    watch.look()
+    watch.track(x)
+    watch.record()
     given = {"x": x, "comm": Watched(comm, watch), "op": reduction("sum"), "chunks": list(places), "root": root}
     if operation == "all_to_all":
         given |= {"x": x.reshape(p, 1), "y": np.zeros((p, 1), np.int64)}
-        watch.fill(given["y"])
+        watch.track(given["y"])
     result = run(*(given[name] for name in ARGUMENTS[operation]), **options)
     if result is not None and operation not in IN_PLACE:
-        watch.fill(result)
-    watch.look()
+        watch.track(result)
+    watch.record()
 
 
 def _named(

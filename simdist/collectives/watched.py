@@ -18,26 +18,26 @@ __all__ = ["Watch", "Watched"]
 
 
 class Watch:
-    """Tracks all memory that one rank is known to have filled, and records what it holds."""
+    """Tracks all memory that one rank is known to have written, and records what it holds."""
 
     def __init__(self, comm: Communicator, code: Code, goal: tuple[Pieces, ...], title: str) -> None:
         self._comm, self._code, self._goal, self._title = comm, code, goal, title
-        self._filled: dict[tuple[int, int], Array] = {}
+        self._tracked: dict[tuple[int, int], Array] = {}
         self._last: tuple[Pieces, ...] | None = None
 
-    def fill(self, x: Array) -> None:
+    def track(self, x: Array) -> None:
         """From now on this part of an array counts. Other memory may hold leftovers of other ranks."""
         flat = x.reshape(-1)
-        self._filled[address(flat), flat.size] = flat
+        self._tracked[address(flat), flat.size] = flat
 
-    def take(self, x: Array, src: int) -> None:
+    def receive(self, x: Array, src: int) -> None:
         """A message from the global rank src has come into x: it counts, and the state with it is recorded."""
-        self.fill(x)
-        self.look((src, tuple(sorted({i for i, _ in self._code.read(x)}))))
+        self.track(x)
+        self.record((src, tuple(sorted({i for i, _ in self._code.read(x)}))))
 
-    def look(self, *takes: tuple[int, tuple[int, ...]]) -> None:
+    def record(self, *takes: tuple[int, tuple[int, ...]]) -> None:
         """Record what the rank holds, if that is new."""
-        holds = self._code.holdings(self._filled.values())
+        holds = self._code.holdings(self._tracked.values())
         if not takes and holds == self._last:
             return
         self._last = holds
@@ -80,7 +80,7 @@ class _Receiving(Request):
         items = status.num_bytes // self._x.itemsize
         into = self._x.reshape(-1)[:items]
         into[:] = self._arrived.reshape(-1)[:items]
-        self._watch.take(into, self._comm.ranks[status.src])
+        self._watch.receive(into, self._comm.ranks[status.src])
         return status
 
 
@@ -103,7 +103,7 @@ class Watched:
 
     def recv(self, x: Array, src: int = ANY, tag: int = ANY) -> Status:
         """See Communicator. It occupies its rank for a whole step, as a send does."""
-        self._watch.look()
+        self._watch.record()
         return _Receiving(self._comm, self._watch, x, src, tag, self._comm.clock() + 1).wait()
 
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
@@ -114,13 +114,13 @@ class Watched:
 
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
         """See Communicator."""
-        self._watch.fill(x)
-        self._watch.look()
+        self._watch.track(x)
+        self._watch.record()
         return _Sending(self._comm.isend(x, dst, tag), self._comm)
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator."""
-        self._watch.look()
+        self._watch.record()
         return _Receiving(self._comm, self._watch, x, src, tag)
 
     def split(self, color: int | None, key: int = 0) -> "Watched | None":
@@ -149,21 +149,21 @@ class _WatchedPeers:
 
     def meet(self) -> None:
         """See Peers."""
-        self._watch.look()
+        self._watch.record()
         self._peers.meet()
-        self._watch.look()
+        self._watch.record()
 
     def show(self, x: Array, ahead: bool = False) -> Views | None:
         """See Peers."""
-        self._watch.look()
+        self._watch.record()
         return self._peers.show(x, ahead)
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers."""
-        self._watch.look()
+        self._watch.record()
         return self._peers.post(*parts)
 
     def moved(self, *args: Any, **counts: Any) -> None:
         """See Peers."""
         self._peers.moved(*args, **counts)
-        self._watch.look()
+        self._watch.record()

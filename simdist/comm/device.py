@@ -55,7 +55,7 @@ class Device:
         if self.kind == "cupy":
             device_library().select(self.index)
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Return when all work that this rank has started on its arrays is done: a GPU works asynchronously."""
         if self.kind == "cupy":
             device_library().synchronize()
@@ -162,8 +162,8 @@ def choose_path(wanted: str, paths: dict[str, Callable[[], Finding]]) -> tuple[s
             raise WorldUnavailable(f"device path {wanted}: {found.why}")
         return wanted, f"asked for; {found.why}"
     refused: list[str] = []
-    for name, look in paths.items():
-        found = look()
+    for name, test in paths.items():
+        found = test()
         if found.works:
             return name, "; ".join([found.why, *refused])
         refused.append(f"not {name}: {found.why}")

@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
 def checkup() -> Iterator[tuple[str, Finding]]:
     """Check one subject after the other; a failure is a finding, too."""
-    looks: dict[str, Callable[[], Finding]] = {
+    checks: dict[str, Callable[[], Finding]] = {
         "Python": _python,
         "machine": _machine,
         "shared memory": _shared_memory,
@@ -54,9 +54,9 @@ def checkup() -> Iterator[tuple[str, Finding]]:
         "GPU": _gpu,
         "algorithms": _algorithms,
     }
-    for what, look in looks.items():
+    for what, check in checks.items():
         try:
-            yield what, look()
+            yield what, check()
         except Exception as error:  # including errors of a broken library
             known = isinstance(error, SimdistError | OSError)
             yield what, Finding("does not work", str(error) if known else f"{type(error).__name__}: {error}")

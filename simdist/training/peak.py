@@ -25,13 +25,13 @@ def matmul_flops_per_s(comm: Communicator, dtype: Any, size: int | None = None) 
     size = size or comm.device.large
     x, y = (empty(comm.device.kind, (size, size), dtype) for _ in range(2))
     x[...] = 1
-    comm.device.settle()
+    comm.device.synchronize()
     comm.barrier()
     times_s = []
     for _ in range(1 + _REPEATS):
         start_s = comm.clock()
         matmul(x, x, out=y)
-        comm.device.settle()
+        comm.device.synchronize()
         times_s.append(comm.clock() - start_s)
     comm.barrier()  # so that no rank has the machine to itself at the end
     took_s = median(times_s[1:])

@@ -75,7 +75,7 @@ class Profiler:
         start_s = comm.clock()
         with comm.span(STEP, detail=str(number)), metered(meter):
             yield
-            comm.device.settle()
+            comm.device.synchronize()
         seconds, spans = comm.clock() - start_s, [Span._make(row) for row in self._rows[begin:]]
         communication_s = _communication_s(s for s in spans if s.stream == comm.stream_name)
         sent = [s.bytes for s in spans if s.name == "send"]

@@ -122,14 +122,14 @@ def twice(comm):
     code = Code(2, 1)
     watch = Watch(comm, code, (((0, 1),),), "wrong")
     x, y, group = code.of(comm.rank), np.empty(1, np.int64), Watched(comm, watch)
-    watch.fill(x)
+    watch.track(x)
     for _ in range(2):
         if comm.rank == 1:
             group.send(x, 0)
         else:
             group.recv(y, 1)
             x += y
-    watch.look()
+    watch.record()
 
 
 def test_a_contribution_that_goes_in_twice_shows():

@@ -98,7 +98,7 @@ def test_a_gpu_alone_is_entered_settled_and_given_short_floats(monkeypatch):
     monkeypatch.setattr(devices, "device_library", lambda: cards)
     for at in (devices.HOST, Device("phantom"), Device("cupy", index=1, processors=3)):
         at.enter()
-        at.settle()
+        at.synchronize()
         assert at.factor_dtype("short", "wide") == ("short" if at.kind == "cupy" else "wide")
         assert at.large == 64 * (3 if at.kind == "cupy" else 8)
     assert cards.told == [1, "synchronize"]
@@ -166,7 +166,7 @@ def test_phantoms_lie_nowhere_and_only_virtual_ranks_have_them(spmd):
             return "phantom"
         use_device(comm, "phantom")
         comm.device.enter()
-        comm.device.settle()
+        comm.device.synchronize()
         return kind_of(comm.split(0).empty(3, np.float32))
 
     assert spmd(program, 2) == ["phantom"] * 2
