@@ -14,6 +14,7 @@ __all__ = ["add_preset", "preset", "presets"]
 
 _GB = 1e9
 _TFLOP = 1e12
+_RATES = ("float64_flops_per_s", "float32_flops_per_s", "flops_per_s", "float8_flops_per_s", "float4_flops_per_s")
 
 # Latencies are those of a message between GPUs as seen by a program: a few microseconds over NVLink,
 # somewhat more over InfiniBand. Makers publish NVLink's bandwidth for both directions together; a link
@@ -34,19 +35,10 @@ def _dgx(
     gpus: int = 8,
 ) -> Cluster:
     """Nodes of GPUs on NVLink, each node with `nics` network cards; rates of numbers of 64, 32, 16, 8 and 4 bits."""
-    double, single, short, byte, shortest = (rate * _TFLOP for rate in (*tflops, 0.0)[:5])
+    rates = {name: rate * _TFLOP for name, rate in zip(_RATES, tflops, strict=False)}  # of four bits not all have one
     return Cluster(
         name=name,
-        device=Device(
-            name.upper(),
-            short,
-            memory_gb_per_s * _GB,
-            memory_gb * _GB,
-            float32_flops_per_s=single,
-            float64_flops_per_s=double,
-            float8_flops_per_s=byte,
-            float4_flops_per_s=shortest,
-        ),
+        device=Device(name.upper(), memory_bytes_per_s=memory_gb_per_s * _GB, memory_bytes=memory_gb * _GB, **rates),
         inside=Link(_NVLINK_S, nvlink_gb_per_s / 2 * _GB),
         between=Link(_INFINIBAND_S, nic_gb_per_s * _GB),
         devices_per_node=gpus,
@@ -157,29 +149,22 @@ _OWN = (
 )
 
 _OTHER_NAMES = {
-    "a100-80": "a100",
-    "a100-80gb": "a100",
-    "a100-40gb": "a100-40",
-    "p100-sxm2": "p100",
-    "v100-sxm2": "v100",
-    "v100-32gb": "v100",
-    "a100-sxm": "a100",
-    "a100-80-sxm": "a100",
-    "a100-sxm4-80gb": "a100",
-    "a100-sxm4-40gb": "a100-40",
-    "h100-sxm": "h100",
-    "h100-sxm5": "h100",
-    "h100-80gb": "h100",
-    "h200-sxm": "h200",
-    "gb200-nvl72": "gb200",
-    "gb300-nvl72": "gb300",
-    "trn2": "trainium2",
-    "tpu-v5-lite": "tpu-v5e",  # as JAX calls it
-    "tpu-v6-lite": "tpu-v6e",
-    "trillium": "tpu-v6e",
-    "ironwood": "tpu-7x",
-    "tpu-v7x": "tpu-7x",
-    "tpu-v7": "tpu-7x",
+    other: name
+    for name, others in {
+        "p100": "p100-sxm2",
+        "v100": "v100-sxm2 v100-32gb",
+        "a100": "a100-80 a100-80gb a100-sxm a100-80-sxm a100-sxm4-80gb",
+        "a100-40": "a100-40gb a100-sxm4-40gb",
+        "h100": "h100-sxm h100-sxm5 h100-80gb",
+        "h200": "h200-sxm",
+        "gb200": "gb200-nvl72",
+        "gb300": "gb300-nvl72",
+        "trainium2": "trn2",
+        "tpu-v5e": "tpu-v5-lite",  # as JAX calls it
+        "tpu-v6e": "tpu-v6-lite trillium",
+        "tpu-7x": "ironwood tpu-v7x tpu-v7",
+    }.items()
+    for other in others.split()
 }
 
 _PRESETS = Registry("cluster", _OTHER_NAMES, {each.name: each for each in _OWN})
