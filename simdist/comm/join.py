@@ -10,9 +10,10 @@ import numpy as np
 
 from simdist import environment
 from simdist.cluster import Tuned, preset
+from simdist.comm.bindings import MPI
 from simdist.comm.guard import Guard
 from simdist.comm.leftovers import drop, files_of_start
-from simdist.comm.mpi import MPI, MpiCommunicator
+from simdist.comm.mpi import MpiCommunicator
 from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.mpi_memory import Windows
 from simdist.comm.nodes import common_zero, node_indices, open_board, pretended
@@ -59,8 +60,8 @@ def join(guard: Guard) -> MpiCommunicator:
     if watchdog.board is not None:
         watchdog.board.beat(watchdog.lines[0].words(None))
     recorder = Recorder(watchdog.rank)
-    group = MpiGroup(MPI, world, "world", range(world.Get_size()), placement)
-    return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s, Windows(MPI), cluster)
+    group = MpiGroup(world, "world", range(world.Get_size()), placement)
+    return MpiCommunicator(group, guard, watchdog.lines[0], recorder, zero_s, Windows(), cluster)
 
 
 def choose_netmod(variables: MutableMapping[str, str], library: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from simdist import environment
 from simdist.arrays import Array, empty
 from simdist.cluster import Cluster
+from simdist.comm.bindings import MPI
 from simdist.comm.communicator import ANY
 from simdist.comm.device import Finding
 from simdist.comm.device_probe import aware_of_cuda, opens_memory
@@ -16,14 +17,14 @@ from simdist.comm.guard import Guard
 from simdist.comm.line import Line
 from simdist.comm.mpi_group import MpiGroup
 from simdist.comm.mpi_memory import MpiMemory, Windows
-from simdist.comm.mpi_messages import MPI, MpiMessages
+from simdist.comm.mpi_messages import MpiMessages
 from simdist.comm.mpi_peers import MpiPeers
 from simdist.comm.request import Status
 from simdist.comm.thread_stream import ThreadStream, running_stream
 from simdist.errors import WorldUnavailable
 from simdist.trace import Recorder
 
-__all__ = ["MPI", "MpiCommunicator"]
+__all__ = ["MpiCommunicator"]
 
 
 class MpiCommunicator(MpiMessages):

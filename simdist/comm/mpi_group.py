@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from simdist.comm.bindings import MPI
 from simdist.comm.checks import NOTE_BYTES
 from simdist.comm.mismatch import mismatch
 from simdist.comm.open_requests import unreceived
@@ -21,7 +22,6 @@ class MpiGroup:
     """Some ranks of the job. Every member must make each of these calls, in the same order.
 
     Args:
-        bindings: mpi4py's MPI.
         mpi: an MPI communicator with no other user.
         context: the group's name.
         ranks, nodes: the global rank and the node of each member.
@@ -31,8 +31,7 @@ class MpiGroup:
         memory_ends: the same for shared memory, whose turn comes last: until then others of them may refer to it.
     """
 
-    def __init__(self, bindings: Any, mpi: Any, context: str, ranks: Sequence[int], nodes: Placement) -> None:
-        self.bindings = bindings
+    def __init__(self, mpi: Any, context: str, ranks: Sequence[int], nodes: Placement) -> None:
         self.mpi = mpi
         self.context = context
         self.ranks = tuple(ranks)
@@ -45,7 +44,7 @@ class MpiGroup:
         self._splits = 0
         self._twins: dict[str, int] = {}  # how many, by name
         self._heard = bytearray(16)
-        self._hear = [self._heard, 2, bindings.INT64_T]
+        self._hear = [self._heard, 2, MPI.INT64_T]
 
     # -- agreeing ---------------------------------------------------------------------------------------
 
@@ -61,7 +60,7 @@ class MpiGroup:
             CollectiveMismatch: on all members.
         """
         said = _fingerprint(what)
-        self.mpi.Allreduce((said, 2, self.bindings.INT64_T), self._hear, self.bindings.BAND)
+        self.mpi.Allreduce((said, 2, MPI.INT64_T), self._hear, MPI.BAND)
         if self._heard != said:
             raise mismatch(self.context, self.notes(what.encode()[:NOTE_BYTES]))
 
@@ -76,15 +75,14 @@ class MpiGroup:
 
     def unreceived(self) -> list[str]:
         """The messages that no receive has taken, in words: of each source the first."""
-        bindings, found = self.bindings, list[str]()
-        status = bindings.Status()
-        if self.mpi == bindings.COMM_NULL:
+        status, found = MPI.Status(), list[str]()
+        if self.mpi == MPI.COMM_NULL:
             return found
         # MPICH may look before it progresses, and so find at the second probe only what a rank sent to itself.
-        if any(self.mpi.Iprobe(bindings.ANY_SOURCE, bindings.ANY_TAG) for _ in range(_PROBES)):
+        if any(self.mpi.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG) for _ in range(_PROBES)):
             for src in range(self.size):
-                if self.mpi.Iprobe(src, bindings.ANY_TAG, status):
-                    num_bytes, tag = status.Get_count(bindings.BYTE), status.Get_tag()
+                if self.mpi.Iprobe(src, MPI.ANY_TAG, status):
+                    num_bytes, tag = status.Get_count(MPI.BYTE), status.Get_tag()
                     found.append(unreceived(self.ranks[src], self.ranks[self.rank], num_bytes, tag, self.context))
         return found
 
@@ -102,7 +100,7 @@ class MpiGroup:
         self.mpi.Allgather(np.array([color is not None, color or 0, key], np.int64), every)
         self._splits += 1
         if color is None:
-            self.mpi.Split(self.bindings.UNDEFINED, 0)
+            self.mpi.Split(MPI.UNDEFINED, 0)
             return None
         alike = [(k, r) for r, (colored, c, k) in enumerate(every.tolist()) if colored and c == color]
         members = [r for _, r in sorted(alike)]
@@ -116,12 +114,12 @@ class MpiGroup:
         if mpi.Get_size() == self.size:
             mpi.Free()
             return None
-        members = self.bindings.Group.Translate_ranks(mpi.Get_group(), None, self.mpi.Get_group())
+        members = MPI.Group.Translate_ranks(mpi.Get_group(), None, self.mpi.Get_group())
         self._splits += 1
         return self._kin(mpi, f"{self.context}/{self._splits}:alive", members)
 
     def _kin(self, mpi: Any, context: str, members: Sequence[int]) -> "MpiGroup":
-        group = MpiGroup(self.bindings, mpi, context, [self.ranks[m] for m in members], self.nodes.part(members))
+        group = MpiGroup(mpi, context, [self.ranks[m] for m in members], self.nodes.part(members))
         group._siblings = self.ends
         self.ends.append(group.free)
         return group
@@ -133,7 +131,7 @@ class MpiGroup:
                 ends.pop()()
         if self.free in self._siblings:
             self._siblings.remove(self.free)
-        if self.mpi != self.bindings.COMM_NULL:
+        if self.mpi != MPI.COMM_NULL:
             self.mpi.Free()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from simdist.arrays import Array, phantom
 from simdist.arrays.kind import address
+from simdist.comm.bindings import MPI
 from simdist.comm.communicator import Communicator
 from simdist.comm.device_memory import DevicePeers, DeviceWindow
 from simdist.comm.guard import Guard
@@ -30,7 +31,6 @@ class Window:
     """Shared memory in which each rank of a node has a part that all of them can access.
 
     Args:
-        bindings: mpi4py's MPI.
         mpi: the MPI communicator of the ranks, all of which must call this.
         ranks: their global ranks.
         name: the same on all of them, and unique among their windows.
@@ -38,12 +38,12 @@ class Window:
             one. A gap follows each part: otherwise a processor that prefetches would fetch lines that another writes.
     """
 
-    def __init__(self, bindings: Any, mpi: Any, ranks: list[int], name: str, num_bytes: int) -> None:
+    def __init__(self, mpi: Any, ranks: list[int], name: str, num_bytes: int) -> None:
         self.name = name
         self._mpi = mpi
         whole = -(-num_bytes // _LINE_BYTES) * _LINE_BYTES
-        self._window = bindings.Win.Allocate_shared(whole + _GAP_BYTES if whole else 0, 1, comm=mpi)
-        self._window.Lock_all(bindings.MODE_NOCHECK)  # until it is freed: MPI allows Sync only under a lock
+        self._window = MPI.Win.Allocate_shared(whole + _GAP_BYTES if whole else 0, 1, comm=mpi)
+        self._window.Lock_all(MPI.MODE_NOCHECK)  # until it is freed: MPI allows Sync only under a lock
         self.sync = self._window.Sync
         self.parts = {rank: self._part(i) for i, rank in enumerate(ranks)}
         mine = self.parts[ranks[mpi.Get_rank()]]
@@ -87,15 +87,12 @@ class Place(NamedTuple):
 class Windows:
     """The windows of this process, by address.
 
-    Args:
-        bindings: mpi4py's MPI.
-
     Attributes:
         num_bytes: the sum of this process's parts.
     """
 
-    def __init__(self, bindings: Any) -> None:
-        self._address = bindings.Get_address  # ten times as fast as the array's own attributes
+    def __init__(self) -> None:
+        self._address = MPI.Get_address  # ten times as fast as the array's own attributes
         self._windows: list[Window | DeviceWindow] = []  # by address
         self._names: dict[str, int] = {}
         self.num_bytes = 0
@@ -182,7 +179,7 @@ class MpiMemory:
     def _window(self, num_bytes: int) -> Window:
         group, windows = self._group, self.windows
         name = windows.name(f"{group.context} on {group.nodes[group.rank]}")
-        window = Window(group.bindings, self._neighbours, self._ranks, name, num_bytes)
+        window = Window(self._neighbours, self._ranks, name, num_bytes)
         windows.add(window)
         self._guard.frees[name] = window.free
         group.memory_ends.append(lambda: self._end(window))

@@ -1,18 +1,15 @@
-"""Messages between real ranks, by the upper-case buffer calls of mpi4py, which only this file imports.
+"""Messages between real ranks, by the upper-case buffer calls of mpi4py.
 
-Arrays are sent as plain bytes, as MPI.BYTE: so every dtype of NumPy works, and nothing is pickled. Importing this file
-loads MPI; `join` starts it.
+Arrays are sent as plain bytes, as MPI.BYTE: so every dtype of NumPy works, and nothing is pickled.
 """
 
 from functools import cached_property
-from importlib import import_module
 from math import inf
 from time import perf_counter, sleep
 from typing import Any
 
-import mpi4py
-
 from simdist.arrays import Array, kind_of
+from simdist.comm.bindings import MPI
 from simdist.comm.communicator import ANY, Communicator
 from simdist.comm.guard import Guard
 from simdist.comm.line import Line
@@ -24,11 +21,7 @@ from simdist.comm.staging import Staging, ready
 from simdist.errors import ArrayError
 from simdist.trace import Recorder
 
-__all__ = ["MPI", "MpiMessages"]
-
-mpi4py.rc(initialize=False, finalize=False)  # before MPI is loaded; `join` starts it and the guard ends it
-MPI: Any = import_module("mpi4py.MPI")
-"""mpi4py's module, for the files that set up the world."""
+__all__ = ["MpiMessages"]
 
 _BYTE = MPI.BYTE
 _ERRORS = {
