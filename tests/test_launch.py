@@ -30,7 +30,7 @@ from simdist.errors import ArgumentError, DeadlineError, RankFailed, UnknownName
 from simdist.launch import launch_script, mpirun, room
 from simdist.launch.job import Death, Job
 from simdist.launch.pickling import packed
-from simdist.launch.run import _first_failure, _heed_the_ranks
+from simdist.launch.run import _first_failure, _note_reported_death
 from simdist.launch.signals import signal_words
 
 
@@ -196,7 +196,7 @@ def test_of_a_death_that_another_rank_has_seen_first_as_much_is_told():
         told = {"rank": 0, "at_s": 1.0, "summary": "RankFailed: rank 1 of 2 (process 123) has died", "trace": ""}
         (job.folder / "rank-0.failure.json").write_text(json.dumps(told))
         (job.folder / "mpirun.out").write_text("rank 1 was killed by signal 9")
-        _heed_the_ranks(job)
+        _note_reported_death(job)
         text = "rank 1 of 2 (process 123) was killed by signal 9 (SIGKILL) in the middle of its program"
         assert str(_first_failure(job)) == text
 
@@ -350,7 +350,7 @@ def test_a_signal_for_a_rank_that_ends_just_then(monkeypatch):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     slot = Slot(0, gone.pid, AT_WORK, 0, 0.0, 0.0, "", "")
-    monkeypatch.setattr(Job, "_rest", lambda job: [slot])
+    monkeypatch.setattr(Job, "_running", lambda job: [slot])
     monkeypatch.setattr("simdist.launch.job.listens", lambda pid, number: True)
     with Job(1, timeout_s=5.0) as job:
         job.signal(signal.SIGUSR1)

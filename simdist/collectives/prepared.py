@@ -30,9 +30,9 @@ def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Plan | None
         return None
     if found is None:
         return None
-    array, dtype, plan, when = found
+    array, dtype, plan, registered = found
     same = array() is x and x.dtype is dtype and x.ndim == 1  # its id may be of another; its shape may have been set
-    return plan if same and x.flags.carray and when == version("all_reduce") else None
+    return plan if same and x.flags.carray and registered == version("all_reduce") else None
 
 
 def prepare(plan: Plan, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:

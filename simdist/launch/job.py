@@ -142,7 +142,7 @@ class Job:
         self._watch_ranks()
         ended, code = self._ends.wait(wait_s), self._launcher_code(self._process)
         for rank in ended:
-            self._see_end(rank)
+            self._note_end(rank)
         if code is None and len(self.deaths) > known:
             code = self._launcher_code(self._process, _MOMENT_S)
             if (code or 0) < 0:  # a killed launcher closes its files first, and the ranks die of that
@@ -155,7 +155,7 @@ class Job:
             self._stop()
             return self._failure_code() or int(not survived)
         for rank in self._ends.wait(0.0):
-            self._see_end(rank)
+            self._note_end(rank)
         return (128 - code if code < 0 else code) or self._failure_code()
 
     def _launcher_code(self, launcher: subprocess.Popen[Any], wait_s: float = 0.0) -> int | None:
@@ -171,7 +171,7 @@ class Job:
 
         It would kill a rank that has not installed its handler yet.
         """
-        pids = [slot.pid for slot in self._rest() if slot.state == AT_WORK and listens(slot.pid, number)]
+        pids = [slot.pid for slot in self._running() if slot.state == AT_WORK and listens(slot.pid, number)]
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -190,9 +190,9 @@ class Job:
         if len(self._ends) < self.ranks:
             for slot in self.board.slots():
                 if slot.pid and slot.rank not in self._ends and not self._ends.add(slot.rank, slot.pid):
-                    self._see_end(slot.rank)
+                    self._note_end(slot.rank)
 
-    def _see_end(self, rank: int) -> None:
+    def _note_end(self, rank: int) -> None:
         slot = self.board.slot(rank)
         if self.overdue or slot.state != AT_WORK or any(death.rank == rank for death in self.deaths):
             return
@@ -239,7 +239,7 @@ class Job:
         """End every process of the job that is left."""
         if (process := self._process) is None:
             return
-        files = [name for slot in self._rest() for name in shared_files(slot.pid)]  # if MPI is still starting
+        files = [name for slot in self._running() for name in shared_files(slot.pid)]  # if MPI is still starting
         if process.poll() is None:
             _signal_all(process.pid, signal.SIGTERM)
             try:
@@ -247,11 +247,11 @@ class Job:
             except subprocess.TimeoutExpired:
                 _signal_all(process.pid, signal.SIGKILL)
                 process.wait(10.0)
-        for slot in self._rest():
+        for slot in self._running():
             kill(slot.pid)
         drop([*files, *unused_files(self._began_s)])
 
-    def _rest(self) -> list[Slot]:
+    def _running(self) -> list[Slot]:
         """The ranks whose processes still exist."""
         return [slot for slot in self.board.slots() if slot.pid and self._is_mine(slot)]
 

@@ -157,7 +157,7 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float | None) -> Run:
             relay.pass_on(last=True)
         if code != 0:
             job.poll()  # what made ranks fail may take another one a moment to tell
-            _heed_the_ranks(job)
+            _note_reported_death(job)
             while job.deaths and job.poll() is None:
                 pass  # a death caused the failure; mpirun may report more about it before it ends or is overdue
             raise _first_failure(job)
@@ -201,7 +201,7 @@ def _failures(job: Job) -> list[Path]:
     return list(job.folder.glob("rank-*.failure.json"))
 
 
-def _heed_the_ranks(job: Job) -> None:
+def _note_reported_death(job: Job) -> None:
     """Register a death that made another rank fail before this process noticed it."""
     for path in _failures(job):
         found = _HAS_DIED.search(json.loads(path.read_text())["summary"])

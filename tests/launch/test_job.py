@@ -195,7 +195,7 @@ def test_a_folder_whose_name_is_no_text_will_do(tmp_path, monkeypatch):
         with subprocess.Popen(["sh", "-c", "echo; read x"], stdin=PIPE, stdout=PIPE, env=variables) as rank:
             rank.stdout.readline()
             board._write(pid=rank.pid)
-            assert [slot.pid for slot in job._rest()] == [rank.pid]
+            assert [slot.pid for slot in job._running()] == [rank.pid]
         board.close()
 
 

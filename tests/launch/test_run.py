@@ -11,7 +11,7 @@ import pytest
 from simdist.errors import CollectiveMismatch, RankFailed
 from simdist.launch.job import Death
 from simdist.launch.pickling import packed
-from simdist.launch.run import _collect, _first_failure, _heed_the_ranks, _Relay, run
+from simdist.launch.run import _collect, _first_failure, _note_reported_death, _Relay, run
 from simdist.launch.signals import signal_words
 
 
@@ -55,10 +55,10 @@ def test_a_death_counts_if_it_came_first(job, died_s, first):
 def test_the_first_death_is_told_even_where_others_have_seen_it_before(job):
     failed(job, 0, 1.0, RankFailed("rank 2 of 3 (process 77) has died"))
     job.deaths.append(Death(1, 66, 2.0, "was killed"))
-    _heed_the_ranks(job)
+    _note_reported_death(job)
     assert [death.rank for death in job.deaths] == [1], "of those that this process has seen"
     job.deaths.clear()
-    _heed_the_ranks(job)
+    _note_reported_death(job)
     assert [(death.rank, death.pid) for death in job.deaths] == [(2, 77)]
     assert str(_first_failure(job)).startswith("rank 2 of 3 (process 77) ")
 

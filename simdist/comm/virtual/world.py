@@ -66,7 +66,7 @@ def _run(
     shared.forget()
     if failure is not None:
         try:
-            raise _told(*failure, ranks)
+            raise _with_origin(*failure, ranks)
         finally:
             del failure  # the error has this frame in its traceback
     if remains := [*group.unreceived(), *shared.open.rows()]:
@@ -103,7 +103,7 @@ class _Collector:
 _COLLECTOR = _Collector()
 
 
-def _told(fiber: Fiber, error: BaseException, ranks: int) -> BaseException:
+def _with_origin(fiber: Fiber, error: BaseException, ranks: int) -> BaseException:
     """The error of a rank, as the caller of the run sees it."""
     if isinstance(error, SystemExit):  # the exit of a rank must not end the caller
         error = RankFailed(f"{fiber.label()} of {ranks} called sys.exit({error.code!r})").with_traceback(
