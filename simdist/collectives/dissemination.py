@@ -5,21 +5,19 @@ Source: Hensgen, Finkel, Manber 1988, Int. J. Parallel Programming 17(1), 1-17: 
 
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.registry import algorithm
+from simdist.collectives.rounds import distances
 from simdist.comm import Communicator
 
 __all__ = ["dissemination_barrier"]
 
 
-def _rounds(case: Case) -> int:
-    return (case.ranks - 1).bit_length()
-
-
 def _cost(case: Case) -> Cost:
-    return Cost(_rounds(case), _rounds(case), 0)
+    rounds = len(distances(case.ranks))
+    return Cost(rounds, rounds, 0)
 
 
 def _formula(case: Case) -> Formula:
-    return Formula(_rounds(case), 0)
+    return Formula(len(distances(case.ranks)), 0)
 
 
 @algorithm("barrier", "dissemination", cost=_cost, formula=_formula)
