@@ -170,4 +170,4 @@ def _bytes(num_bytes: float) -> str:
 
 def _digits(value: float, digits: int) -> str:
     """This many significant digits, or all digits before the decimal point if there are more."""
-    return f"{value:.{digits}g}" if round(value) < 10**digits else f"{value:,.0f}"
+    return f"{value:.{digits}g}" if value < 10**digits - 0.5 else f"{value:,.0f}"

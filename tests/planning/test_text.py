@@ -1,5 +1,6 @@
 """Plans as text."""
 
+import math
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -181,6 +182,7 @@ def test_whether_a_plan_fits(held, words):
     ("told", "words"),
     [
         (_bytes(45.64e9), "45.6 GB"),
+        (_bytes(math.inf), "inf GB"),  # of a cluster of one's own, for any model
         (_bytes(999.4e6), "999 MB"),
         (_bytes(999.6e6), "1,000 MB"),
         (_bytes(999.7e9), "1,000 GB"),
