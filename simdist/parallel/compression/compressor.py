@@ -32,6 +32,7 @@ class Compressor(ABC):
 
         class Half(Compressor):
             name = "half"
+            item_bytes = 2  # of its messages
 
             def __init__(self, like):
                 super().__init__(like)
@@ -76,7 +77,7 @@ class Compressor(ABC):
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one item of a message; collectives cut arrays between items."""
+        """Bytes of one item of a message; collectives cut arrays between items, and predictions of their bytes do."""
         return int(self._dtype.itemsize)
 
     @property

@@ -11,8 +11,9 @@ from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import mlp
 from simdist.parallel import Compressed, Recipe
 from simdist.parallel.compression import Compressor, compression_defaults, compressions, compressor, named, registry
-from simdist.training import Config
+from simdist.training import Config, Trainer
 from simdist.training.methods import distribute
+from simdist.training.report import report
 
 WINDOWS = np.random.default_rng(0).integers(256, size=(6, 5), dtype=np.uint8)
 
@@ -39,9 +40,13 @@ class Every(Compressor):
 
 
 @pytest.fixture
-def every(monkeypatch):
+def registered(monkeypatch):
+    """What a test registers is forgotten after it."""
     monkeypatch.setattr(registry, "_COMPRESSIONS", deepcopy(registry._COMPRESSIONS))
 
+
+@pytest.fixture
+def every(registered):
     @named("every", block=4)
     def make(like, parameters, block):
         return Every(like, block)
@@ -56,13 +61,19 @@ def test_the_names():
     ]
 
 
-def test_the_one_that_the_docstring_shows_counts_what_it_sends():
-    shown = dedent(Compressor.__doc__.partition("collectives send:\n")[2].partition("    Args:")[0])
+def shown():
+    """The compressor that the docstring shows."""
+    code = dedent(Compressor.__doc__.partition("collectives send:\n")[2].partition("    Args:")[0])
     names = {"Compressor": Compressor, "np": np}
-    exec(shown, names)
+    exec(code, names)
+    return names["Half"]
+
+
+def test_the_one_that_the_docstring_shows_counts_what_it_sends():
+    half = shown()
 
     def program(comm):
-        own, x, total = names["Half"](np.zeros(5)), np.arange(5) / 3 + comm.rank, np.zeros(5)
+        own, x, total = half(np.zeros(5)), np.arange(5) / 3 + comm.rank, np.zeros(5)
         for _ in range(4):
             part = x.copy()
             own.reduce(part, comm)
@@ -73,6 +84,23 @@ def test_the_one_that_the_docstring_shows_counts_what_it_sends():
     totals, late, sent = zip(*run.results, strict=True)
     assert np.add(totals[0], sum(late)) == pytest.approx(4 * (np.arange(5) + 3), abs=1e-12)
     assert sent == tuple(sum(span.bytes for span in run.trace.sends(rank)) for rank in range(3))
+
+
+def test_the_bytes_of_its_messages_are_predicted(registered, tmp_path):
+    """A vector is cut between items of two bytes, here not between those of eight."""
+    named("half")(lambda like, parameters: shown()(like))
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 8)
+    given = {"precision": "float64", "hidden_layers": 1, "hidden_width": 6, "embedding_width": 2, "context_bytes": 2}
+    given |= {"data": str(tmp_path / "text"), "steps": 1, "validation_windows": 8, "compress": "half"}
+
+    def program(comm):
+        trainer = Trainer(comm, Config(**given))
+        (line,) = trainer.run()
+        trace = trainer.trace()
+        return trace and report(trainer, line, trace, comm.cluster).rows[:2]
+
+    rows = sd.run(program, 2).results[0]
+    assert [row.measured for row in rows] == [row.predicted for row in rows]
 
 
 def test_one_of_ones_own_in_a_training_run(every):
