@@ -8,11 +8,11 @@ from math import prod
 from typing import Any
 
 from simdist.cluster import Cluster
-from simdist.errors import ArgumentError, require_kind, require_least
+from simdist.errors import ArgumentError, require_kind
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.parallel.even import divisors
 from simdist.planning.job import check_known
-from simdist.training.config import Config, options
+from simdist.training.config import Config, options, typed
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
 from simdist.training.option import check_names
@@ -31,7 +31,6 @@ LONG = 16384
 _ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
 _IDLE = (("offload", "none"), ("shards", 0))  # allowed for any way, but settings of some methods only
-_LEAST = {"dp": 0, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "micro_batches": 1}
 
 
 def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[list[Config]]:
@@ -81,9 +80,11 @@ def _checked(given: Mapping[str, Any]) -> Mapping[str, Any]:
     require_kind("given", given, Mapping, '{"model": "gpt2-xl"}')
     check_names(Config, given)
     model = dict(options())["model"].default
-    check_known(found := sized(spelled({"model": model} | dict(given))))
-    for name, least in _LEAST.items():
-        require_least(name, found.get(name, least), least)
+    whole = {"model": model} | {name: value for name, value in given.items() if value is not None}
+    check_known(found := typed(sized(spelled(whole))))
+    for name, what in options():
+        if name in found:
+            what.check(name, found[name])
     return found
 
 

@@ -1,7 +1,7 @@
 """Config: the settings of a training run."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -28,7 +28,7 @@ from simdist.training.models import models, sized
 from simdist.training.option import Option, Per, checking_names, differing, option
 from simdist.training.pipelines import chunked, is_updating
 
-__all__ = ["IMPLYING_METHOD", "Config", "options"]
+__all__ = ["IMPLYING_METHOD", "Config", "options", "typed"]
 
 IMPLYING_METHOD = ("zero", "pp", "schedule", "chunks", "compress")
 """Settings that imply their method, if none is given."""
@@ -220,8 +220,7 @@ class Config:
 
     def __post_init__(self) -> None:
         given = sized({name: value for name, value in vars(self).items() if value is not None})
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-        for name, value in check_kinds(plain, {f.name: f.type for f in fields(self)}, "a config").items():
+        for name, value in typed(given).items():
             object.__setattr__(self, name, value)
         for name, what in options():  # first of all, because names imply other settings
             object.__setattr__(self, name, what.named(getattr(self, name)))
@@ -285,6 +284,12 @@ class Config:
         settings = {name: value for name, value in asdict(self).items() if value is not None}
         lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
         return "".join(lines).replace("\x7f", "\\u007f")
+
+
+def typed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with Python's numbers for NumPy's; raises ArgumentError if one is not of the type of its field."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+    return check_kinds(plain, {f.name: f.type for f in fields(Config)}, "a config")
 
 
 def options() -> Iterable[tuple[str, Option]]:

@@ -103,7 +103,7 @@ class Option:
             default = defaults.get(other)
         value = self.named(default if value is None else value)
         if value is not None:
-            self._check(name, value)
+            self.check(name, value)
         return value
 
     def named(self, value: Any) -> Any:
@@ -116,7 +116,8 @@ class Option:
         """Whether this text need not be one of the choices."""
         return not self.names or bool(self.files and value.endswith(self.files))
 
-    def _check(self, name: str, value: str | float) -> None:
+    def check(self, name: str, value: str | float) -> None:
+        """Raise ArgumentError unless a value of the right type is within the limits, or UnknownNameError, a choice."""
         if isinstance(value, str):
             if value not in self.names and not self._is_free(value):
                 raise unknown_name(name, value, self.names)

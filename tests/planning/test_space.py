@@ -193,7 +193,11 @@ def test_an_mlp_has_fewer_ways():
         (8, {"sp": 0}, "sp is 0; needs at least 1"),
         (8, {"ep": 0}, "ep is 0; needs at least 1"),
         (8, {"width": 60}, "no way to train on 8 ranks: width is 60 and heads is 8; needs a multiple of the heads$"),
-        (8, {"zero": 7}, "no way to train on 8 ranks: zero is 7; needs at least 0 and less than 4$"),
+        (8, {"zero": 7}, "^zero is 7; needs at least 0 and less than 4$"),
+        (8, {"layers": 10**26}, "^layers is 1(0{26}); needs at least 0 and less than 10,000$"),  # it tried all chunks
+        (8, {"layers": "many"}, "^layers in a config is 'many'; needs a whole number$"),
+        (8, {"global_batch_size": 1.5}, "^global_batch_size in a config is 1.5; needs a whole number$"),
+        (8, {"schedule": 3}, "^schedule in a config is 3; needs a string$"),
     ],
 )
 def test_what_cannot_be(ranks, given, message):
