@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from simdist.arrays import partition
+from simdist.cluster import Cluster
 from simdist.comm.mesh import full_sizes
 from simdist.errors import ArgumentError, require_kind
 from simdist.parallel.buckets import BUCKET_BYTES
@@ -24,7 +25,7 @@ from simdist.training.methods import CUT_METHODS, PIPELINE, recipe
 from simdist.training.pipelines import is_updating, schedule_of
 from simdist.words import counted
 
-__all__ = ["Job", "Part", "Piece", "check_kinds", "check_known"]
+__all__ = ["Job", "Part", "Piece", "check_kinds", "check_known", "misfit"]
 
 T = TypeVar("T")
 
@@ -38,6 +39,16 @@ def check_known(settings: Mapping[str, Any]) -> None:
         raise ArgumentError(
             f"schedule is {settings['schedule']}; plans are of those that update after all micro-batches, such as 1f1b"
         )
+
+
+def misfit(inside: int, ranks: int, cluster: Cluster) -> str:
+    """Why groups of so many ranks that share layers are not predicted, for which the first group stands: some would be
+    on more nodes than others. Empty if they divide a node evenly, or fill several.
+    """
+    most = cluster.devices_per_node
+    if ranks <= most or most % inside == 0 or inside % most == 0:
+        return ""
+    return f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"
 
 
 def check_kinds(config: object, bench: object) -> None:
@@ -92,7 +103,8 @@ class Job:
 
     Raises:
         ArgumentError: a feature is not predicted, the axes of the mesh do not multiply to the number of ranks,
-            micro-batches differ in size, or dp is not a multiple of shards.
+            micro-batches differ in size, ranks that share layers do not fill nodes evenly, or dp is not a multiple of
+            shards.
     """
 
     def __init__(self, config: Config, bench: Workbench) -> None:
@@ -103,6 +115,8 @@ class Job:
         self.recipe = recipe(config)
         self.sizes = mesh_sizes(config, bench.ranks) or full_sizes({"dp": bench.ranks}, bench.ranks)
         pp, dp, ep, sp, tp = self.sizes.values()
+        if why := misfit(ep * sp * tp, bench.ranks, bench.cluster):
+            raise ArgumentError(f"{why}; plans need groups that do")
         shards = (config.shards or dp) if self.zero_stage else 1
         self._grid = {"pp": pp, "copies": dp // shards, "holders": shards, "ep": ep, "sp": sp, "tp": tp}
         readers = dp * ep

@@ -11,7 +11,7 @@ from simdist.cluster import Cluster
 from simdist.errors import ArgumentError, require_kind
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.parallel.even import divisors
-from simdist.planning.job import check_known
+from simdist.planning.job import check_known, misfit
 from simdist.training.config import Config, options, typed
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
@@ -123,8 +123,8 @@ def _meshes(given: Mapping[str, Any], ranks: int, cluster: Cluster, misfits: Cou
         inside = tp * sp * ep
         if inside > most and inside > prod(given.get(axis) or 1 for axis in CUTTING):
             continue
-        if ranks > most and most % inside and inside % most:
-            misfits[f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"] += 1
+        if why := misfit(inside, ranks, cluster):
+            misfits[why] += 1
             continue
         for pp in _open(given, "pp", divisors(ranks)):
             if pp == 1 and "schedule" in given:

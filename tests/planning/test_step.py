@@ -235,6 +235,13 @@ def test_what_nothing_is_predicted_of(more, message):
         planned(Config(**settings(more)), Workbench(H100, 8))
 
 
+def test_ranks_that_share_layers_on_unequal_numbers_of_nodes_are_not_predicted():
+    """Of ranks 0 1 2 | 3, the second pair is on two nodes: a step took 60% longer than by the first pair's."""
+    bench = Workbench(H100.with_(devices_per_node=3), 4)
+    with pytest.raises(ArgumentError, match="^2 ranks that share layers do not fill nodes of 3 devices evenly; plans"):
+        planned(Config(**settings({"tp": 2})), bench)
+
+
 def test_a_bench_is_of_a_cluster_by_name_and_of_at_least_one_rank():
     assert Workbench("h100", 8).cluster == H100
     with pytest.raises(ArgumentError, match="ranks is 0; needs at least 1"):
