@@ -19,6 +19,7 @@ ANY = -1
 NOTE_BYTES = 1000
 """The maximum size of a note in bytes (see `Communicator.exchange`)."""
 
+_MOST_BYTES = (1 << 63) - 1  # of an array, as in NumPy
 _MOST_TAG = (1 << 29) - 1  # MPICH's limit; Open MPI's is higher
 
 
@@ -123,6 +124,8 @@ class Checks(ABC):
             made = phantom(shape, dtype)
         except (ArrayError, TypeError) as error:  # which NumPy raises for what is no dtype
             raise ArgumentError(f"{what} on rank {self.rank}: {error}") from None
+        if made.nbytes > _MOST_BYTES:
+            raise ArgumentError(f"{what} on rank {self.rank}: {made.nbytes:.3g} bytes; needs at most {_MOST_BYTES:.3g}")
         self.check_shared(what, made.dtype)
 
     def check_shared(self, what: str, dtype: Any) -> None:

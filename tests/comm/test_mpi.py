@@ -657,6 +657,11 @@ IMPOSSIBLE = {
         ArgumentError,
         r"empty on rank 0: an array of shape \(-1",
     ),
+    "more than can be counted": (
+        lambda comm: comm.empty(1 << 62, float),
+        ArgumentError,
+        r"empty on rank 0: 3.69e\+19 bytes; needs at most 9.22e\+18",
+    ),
     "objects to share": (lambda comm: comm.empty(3, object), ArgumentError, "empty of dtype object on rank 0"),
     "a shape below 0": (
         lambda comm: comm.shared((2, -1), float),
