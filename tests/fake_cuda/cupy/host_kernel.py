@@ -15,13 +15,18 @@ from pathlib import Path
 import numpy as np
 
 _SHIM = r"""
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include <stdint.h>
+#include <string.h>
 #include <ucontext.h>
-#include <vector>
-using std::isnan; using std::isfinite; using std::sqrt; using std::exp; using std::tanh; using std::log; using std::min;
+// By hand: <cmath>, <algorithm> and <vector> would be most of what there is to compile.
+#define OF_NUMBERS(name) static float name(float x) { return __builtin_##name##f(x); } static double name(double x) { return __builtin_##name(x); }
+OF_NUMBERS(sqrt) OF_NUMBERS(exp) OF_NUMBERS(exp2) OF_NUMBERS(tanh) OF_NUMBERS(log)
+static float log2f(float x) { return __builtin_log2f(x); }
+static float fmaf(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+static float fmaxf(float x, float y) { return __builtin_fmaxf(x, y); }
+template <class X> static bool isnan(X x) { return __builtin_isnan(x); }
+template <class X> static bool isfinite(X x) { return __builtin_isfinite(x); }
+template <class X> static X min(X x, X y) { return y < x ? y : x; }
 #define __global__
 #define __device__
 // Together, so that they can be spoiled; not those in templates, where GCC up to 12 at least overlooks the section.
@@ -62,7 +67,8 @@ static int me, arrived, turn, warp_arrived[MOST / 32], warp_turn[MOST / 32];
 static int* gate[MOST]; static int shut[MOST];  // a thread waits while its gate shows what it did when it was shut
 // Copies on their way, of each thread: until they are awaited nobody reads from there what was, nor what will be.
 struct Copy { void* to; const void* from; int size; bool there; };
-static std::vector<Copy> copies[MOST];
+enum { COPIES = 256 };  // of a thread at a time
+static Copy copies[MOST][COPIES]; static int coming[MOST];
 static char slots[2][MOST][16]; static bool side[MOST], other_side[MOST];
 static void yield_() { switch_to(&fibers[me], &home); }
 static void meet_(int& came, int& now, int all) {
@@ -74,23 +80,23 @@ static void meet_warp_() { int w = me / 32; int rest = (int)blockDim.x - w * 32;
 // Who writes to a side again has met all others since, who had read it by then.
 template <class X> static X shown_(X x, int whose) {
     bool now = side[me] ^= 1;
-    std::memcpy(slots[now][me], &x, sizeof(X)); meet_warp_();
-    X y; std::memcpy(&y, slots[now][whose], sizeof(X)); return y;
+    memcpy(slots[now][me], &x, sizeof(X)); meet_warp_();
+    X y; memcpy(&y, slots[now][whose], sizeof(X)); return y;
 }
 template <class X> static X __shfl_xor_sync(unsigned, X x, int far) { return shown_(x, me ^ far); }
 template <class X> static X __shfl_sync(unsigned, X x, int lane) { return shown_(x, me / 32 * 32 + lane); }
 static void __syncwarp() { meet_warp_(); }
 template <class X> static X atomicAdd(X* p, X x) { X old = *p; *p += x; return old; }
 template <class X> static X atomicMax(X* p, X x) { X old = *p; if (x > old) *p = x; return old; }
-static unsigned __float_as_uint(float x) { unsigned u; std::memcpy(&u, &x, 4); return u; }
-static float __uint_as_float(unsigned u) { float x; std::memcpy(&x, &u, 4); return x; }
-static long long __double_as_longlong(double x) { long long u; std::memcpy(&u, &x, 8); return u; }
-static float rsqrtf(float x) { return 1 / std::sqrt(x); }
+static unsigned __float_as_uint(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
+static float __uint_as_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
+static long long __double_as_longlong(double x) { long long u; memcpy(&u, &x, 8); return u; }
+static float rsqrtf(float x) { return 1 / sqrt(x); }
 #define INFINITY_ (1.0f / 0.0f)
 """
 _HALF = r"""
-static float widen(half16 x) { _Float16 h; std::memcpy(&h, &x.bits, 2); return h; }
-static void set(half16& y, float x) { _Float16 h = x; std::memcpy(&y.bits, &h, 2); }
+static float widen(half16 x) { _Float16 h; memcpy(&h, &x.bits, 2); return h; }
+static void set(half16& y, float x) { _Float16 h = x; memcpy(&y.bits, &h, 2); }
 """
 _UNITS = r"""
 // What each lane of a warp shows the others; who writes to a side again has met all others since.
@@ -99,7 +105,7 @@ static float item_(unsigned r, int i, bfloat) { return widen(bfloat{(unsigned sh
 static float item_(unsigned r, int i, half16) { return widen(half16{(unsigned short)(r >> 16 * i)}); }
 template <class X> static void multiply(float* d, const unsigned* a, const unsigned* b, X kind) {
     bool now = other_side[me] ^= 1;
-    std::memcpy(shown[now][me], a, 16); std::memcpy(shown[now][me] + 4, b, 8); meet_warp_();
+    memcpy(shown[now][me], a, 16); memcpy(shown[now][me] + 4, b, 8); meet_warp_();
     int warp = me / 32 * 32, g = me % 32 / 4, c = me % 4;
     for (int i = 0; i < 4; ++i) for (int k = 0; k < 16; ++k) {
         unsigned x = shown[now][warp + 4 * g + k % 8 / 2][k / 8 * 2 + i / 2];
@@ -130,16 +136,16 @@ static void copy_(Copy it) {
     for (int i = 0; i < num_arrays; ++i) inside |= arrays[2 * i] <= from && from + it.size <= arrays[2 * i + 1];
     if (!inside) wrong = OUTSIDE, it.there = false;
     if (((size_t)it.to | from) % it.size) wrong = UNALIGNED;
-    std::memset(it.to, 0xff, it.size);  // no number
-    copies[me].push_back(it);
+    memset(it.to, 0xff, it.size);  // no number
+    if (coming[me] == COPIES) __builtin_trap();
+    copies[me][coming[me]++] = it;
 }
 static void copy16(void* to, const void* from, bool there) { copy_({to, from, 16, there}); }
 static void copy4(void* to, const void* from, bool there) { copy_({to, from, 4, there}); }
 static void await_copies() {
-    for (Copy& it : copies[me]) it.there ? std::memcpy(it.to, it.from, it.size) : std::memset(it.to, 0, it.size);
-    copies[me].clear();
+    for (const Copy* it = copies[me]; coming[me]; --coming[me], ++it) it->there ? memcpy(it->to, it->from, it->size) : memset(it->to, 0, it->size);
 }
-static float power(float x) { return std::exp2(x); }
+static float power(float x) { return exp2(x); }
 """
 _LAUNCH = r"""
 static void (*body)(void**); static void** given;
@@ -149,7 +155,7 @@ static bool advance_(int warp, int threads) {
     bool ran = false;
     for (bool going = true; going;) {
         going = false;
-        for (int i = 32 * warp; i < std::min(32 * warp + 32, threads); ++i) if (!over[i] && !(gate[i] && *gate[i] == shut[i])) {
+        for (int i = 32 * warp; i < min(32 * warp + 32, threads); ++i) if (!over[i] && !(gate[i] && *gate[i] == shut[i])) {
             me = i; threadIdx = {(unsigned)i, 0, 0}; switch_to(&home, &fibers[i]);
             going = ran = true;
         }
@@ -159,14 +165,14 @@ static bool advance_(int warp, int threads) {
 static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsigned threads) {
     body = f; given = args; gridDim = {grid[0], grid[1], grid[2]}; blockDim = {threads, 1, 1};
     for (unsigned z = 0; z < grid[2]; ++z) for (unsigned y = 0; y < grid[1]; ++y) for (unsigned x = 0; x < grid[0]; ++x) {
-        blockIdx = {x, y, z}; arrived = 0; std::memset(gate, 0, sizeof gate);
-        std::memset(__start_shared_, 0xff, __stop_shared_ - __start_shared_);  // no numbers: it has to be written first
-        std::memset(over, 0, sizeof over); std::memset(side, 0, sizeof side); std::memset(other_side, 0, sizeof other_side);
-        std::memset(warp_arrived, 0, sizeof warp_arrived);
+        blockIdx = {x, y, z}; arrived = 0; memset(gate, 0, sizeof gate);
+        memset(__start_shared_, 0xff, __stop_shared_ - __start_shared_);  // no numbers: it has to be written first
+        memset(over, 0, sizeof over); memset(side, 0, sizeof side); memset(other_side, 0, sizeof other_side);
+        memset(warp_arrived, 0, sizeof warp_arrived);
         for (unsigned i = 0; i < threads; ++i) {
             if (!stacks[i]) stacks[i] = new char[STACK];
             make_(fibers[i], stacks[i], STACK, start_);
-            copies[i].clear();
+            coming[i] = 0;
         }
         // Each warp runs as far ahead of the others as it may, now the first and then the last one first.
         const int warps = (threads + 31) / 32;
