@@ -114,11 +114,11 @@ def test_one_rank(draw):
 
 
 def test_many_steps_are_left_out_and_it_says_so(draw):
-    picture = draw(collective_steps, watched("all_reduce", "ring", 16))
+    picture = draw(collective_steps, watched("all_reduce", "ring", 10))
     titles = [ax.get_title() for ax in picture.axes]
     assert len(titles) == 16
-    assert (titles[0], titles[-1]) == ("start", "after step 30")
-    assert picture.note == "16 of 31 states are shown. Colours repeat after 8 ranks."
+    assert (titles[0], titles[-1]) == ("start", "after step 18")
+    assert picture.note == "16 of 19 states are shown. Colours repeat after 8 ranks."
 
 
 def test_many_arrows_are_left_out_and_it_says_so(draw):
