@@ -31,11 +31,13 @@ class Anatomy(NamedTuple):
         layers: the cost of a micro-batch on each.
         weights: by layer, those that it uses; two layers may use the same one.
         sums: axes, and the names of the weights whose gradients have to be summed over them.
+        shared_bytes: of memory that the ranks that share layers communicate by, all through the run.
     """
 
     layers: list[Footprint]
     weights: list[tuple[Weight, ...]]
     sums: list[tuple[tuple[str, ...], frozenset[str]]]
+    shared_bytes: int
 
     def of(self, layers: Sequence[int]) -> dict[str, int]:
         """The sizes of all weights that these layers use, each once, by name."""
@@ -70,7 +72,7 @@ def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
             for place, k in enumerate(like)
         ]
         sums = [(_along(mesh, group), _of_all(names, like)) for group, names in (spread.sums if spread else ())]
-        return Anatomy([took[k] for k in like], weights, sums)
+        return Anatomy([took[k] for k in like], weights, sums, sum(layer.shared_bytes for layer in took))
 
     ranks = axes["tp"] * axes["sp"] * axes["ep"]
     found: Anatomy = run_virtual(program, ranks, cluster, record=False)[0][0]

@@ -266,7 +266,7 @@ class Job:
             (axes, self._of_pieces(part, partial(self._most_of, part, names), "most of", names))
             for axes, names in self.anatomy.sums
         )
-        return [(self.group(*axes), size * self.itemsize) for axes, size in sizes]
+        return [(self.group(*axes), size * self.itemsize) for axes, size in sizes if size]
 
     def _most_of(self, part: Part, names: frozenset[str]) -> int:
         """The most items of these weights in the chunks of one of the holders."""

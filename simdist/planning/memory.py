@@ -1,5 +1,6 @@
 """Memory: the peak memory of each pipeline rank in a step, by category of the ledger."""
 
+from collections import Counter
 from itertools import accumulate
 from operator import add
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 from simdist.parallel.pipeline import Peaks, joined, peaks
 from simdist.parallel.zero.formulas import kept_of
 from simdist.parallel.zero.slots import Slots
+from simdist.planning.communicators import communicators
 from simdist.planning.job import Job, Part
 from simdist.planning.step import course, starts_s
 
@@ -60,18 +62,16 @@ def _on_rank(job: Job, rank: int, passes: Peaks) -> RankMemory:
     whole = sum(piece.room for piece in pieces) if zero else part.size
     exact = kept_of(job.recipe, zero, whole, job.own(part), Slots.shared(pieces).size)
     times = _times(job, rank, passes)
-    most = max(time.within + time.beside for time in times)
-    if job.bench.cluster.one_memory:  # what ranks once took in it stays for the next step
-        times = [time._replace(beside=most) for time in times]
+    stays = _stays_bytes(job, rank)
     peaks = {
         "parameters": exact.parameters,
         "gradients": exact.gradients,
         "optimizer state": exact.optimizer_state,
         "activations": passes.activations,
-        "communication": exact.communication + most,
+        "communication": exact.communication + stays + max(time.within + time.beside for time in times),
         "buffers": passes.buffers,
     }
-    return RankMemory(peaks, exact.total + max(time.held + time.beside for time in times))
+    return RankMemory(peaks, exact.total + stays + max(time.held + time.beside for time in times))
 
 
 class _Time(NamedTuple):
@@ -95,7 +95,7 @@ def _times(job: Job, rank: int, passes: Peaks) -> list[_Time]:
     gathering, reducing = _scratch(job, part)
     # Gradients of weights that ranks of other axes have, too, are summed after the passes.
     sums = [*job.summed(part), *((group, size) for ranks, group, size in job.held_twice if rank in ranks)]
-    after = max([gathering, *reducing, *(job.bench.scratch_bytes(group, "all_reduce", size) for group, size in sums)])
+    after = max([gathering, *reducing, *(job.bench.scratch(group, "all_reduce", size).passing for group, size in sums)])
     # With stage 3 the next micro-batch begins with a gather, which waits for all reductions.
     during = max([0.0, *([gathering] if zero == 3 else reducing if zero == 2 and count > 1 else [])])
     times = [
@@ -134,12 +134,25 @@ def _passes_from(job: Job, starts_s: tuple[float, ...]) -> list[Peaks]:
     return job.once(lambda: peaks(job.schedule, job.stages, course=course(job, starts_s).course), "passes", *starts_s)
 
 
+def _stays_bytes(job: Job, rank: int) -> int:
+    """What a rank's communicators keep of memory that ranks share, where they have one."""
+    if not job.bench.cluster.one_memory:
+        return 0
+    stays = Counter[str]()
+    for name, group, operation, num_bytes in communicators(job, rank):
+        stays[name] = max(stays[name], job.bench.scratch(group, operation, num_bytes).stays)
+    return job.anatomy.shared_bytes + stays.total()
+
+
 def _scratch(job: Job, part: Part) -> tuple[float, list[float]]:
     """The most that collectives of ranks of dp take: one that gathers weights, and each that reduces gradients."""
-    taken, sizes, holders = job.bench.scratch_bytes, job.reduced_bytes(part), len(job.holders.ranks)
+    taken, sizes, holders = job.bench.scratch, job.reduced_bytes(part), len(job.holders.ranks)
     reducing = {
-        size: max(taken(job.holders, "reduce_scatter", size), taken(job.copies, "all_reduce", size // holders))
+        size: max(
+            taken(job.holders, "reduce_scatter", size).passing,
+            taken(job.copies, "all_reduce", size // holders).passing,
+        )
         for size in set(sizes)
     }
-    gathering = max((taken(job.holders, "all_gather", size) for size in reducing), default=0.0)
+    gathering = max((taken(job.holders, "all_gather", size).passing for size in reducing), default=0.0)
     return gathering, [reducing[size] for size in sizes]

@@ -21,7 +21,7 @@ from simdist.training.config import Config, options
 from simdist.training.methods import CUTTING, recipe
 from simdist.training.models import sample
 from simdist.training.pipelines import costs
-from simdist.training.traffic import Call, scratch_bytes
+from simdist.training.traffic import Call, Scratch, scratch
 from simdist.words import counted
 
 __all__ = ["Workbench"]
@@ -101,30 +101,30 @@ class Workbench:
         key = *_model(config), num_stages
         return self.once(lambda: split([layer.total for layer in costs(config)], num_stages), "bounds", *key)
 
-    def scratch_bytes(self, group: Group, operation: str, num_bytes: int) -> float:
+    def scratch(self, group: Group, operation: str, num_bytes: int) -> Scratch:
         """The memory that a collective takes beside its array, by the algorithm that `auto` chooses.
 
         It is found in the virtual world, with a small array where ranks share no memory: there it is a share of the
         array, depending on the algorithm. Where that would take too many messages, it is a chunk, as in a ring.
         """
-        if len(group.ranks) == 1 or num_bytes == 0:
-            return 0.0
+        if len(group.ranks) == 1:
+            return Scratch(0, 0)
         key = operation, version(operation), group.ranks, num_bytes
-        return self.once(lambda: self._scratch_bytes(group, operation, num_bytes), "scratch", *key)
+        return self.once(lambda: self._scratch(group, operation, num_bytes), "scratch", *key)
 
-    def _scratch_bytes(self, group: Group, operation: str, num_bytes: int) -> float:
+    def _scratch(self, group: Group, operation: str, num_bytes: int) -> Scratch:
         p, cluster = len(group.ranks), self.cluster
         name = choose(operation, group, num_bytes).shared.name
-        small = num_bytes if cluster.one_memory else p * _SMALL_BYTES
+        small = max(num_bytes, 1) if cluster.one_memory else p * _SMALL_BYTES
         found = find(operation, name)
         if p * found.cost(group.case(small)).messages > _MOST_MESSAGES:
-            return num_bytes / p
+            return Scratch(0, -(-num_bytes // p))
 
-        def make() -> float:
-            call = Call(operation, name, small, group.ranks, "")
-            return scratch_bytes(cluster, (), [call], itemsize=4) / small
+        def make() -> Scratch:
+            return scratch(cluster, (), [Call(operation, name, small, group.ranks, "")], itemsize=4)
 
-        return num_bytes * self.once(make, "measured scratch", operation, found.run, group.ranks, small)
+        stays, passing = self.once(make, "measured scratch", operation, found.run, group.ranks, small)
+        return Scratch(stays, -(-num_bytes * passing // small))
 
     def update_s(self, config: Config) -> float:
         """The time to update one weight."""

@@ -14,7 +14,7 @@ from simdist.parallel.pipeline import Pipeline
 from simdist.parallel.sequence import ring_attention_bytes
 from simdist.parallel.zero.formulas import kept, paper_kept
 from simdist.training.models import shape
-from simdist.training.traffic import Call, scratch_bytes
+from simdist.training.traffic import Call, scratch
 
 if TYPE_CHECKING:
     from simdist.training.config import Config
@@ -57,8 +57,8 @@ def predictions(
             block_bytes = sequences * size.context * size.key_value_width // cut.inside * itemsize
             ring_bytes = ring_attention_bytes(sp, block_bytes, itemsize)
         calls = _before(method), step
-        passing = scratch_bytes(cluster or comm.cluster, *calls, itemsize, ring_bytes, config.algorithm)
-        _add(found, "communication", passing)
+        beside = scratch(cluster or comm.cluster, *calls, itemsize, ring_bytes, config.algorithm)
+        _add(found, "communication", sum(beside))
     return found
 
 

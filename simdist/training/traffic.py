@@ -26,11 +26,12 @@ from simdist.training.profiler import STEP
 __all__ = [
     "Call",
     "RingAttention",
+    "Scratch",
     "calls",
     "last_step",
     "predicted_seconds",
     "ring_attention",
-    "scratch_bytes",
+    "scratch",
     "sent",
     "transfer_seconds",
 ]
@@ -179,15 +180,27 @@ def predicted_seconds(cluster: Cluster, call: Call, itemsize: int) -> float:
     return _run(program, call.members, cluster)[1]
 
 
-def scratch_bytes(
+class Scratch(NamedTuple):
+    """Bytes that collectives take beside the arrays they work on.
+
+    Attributes:
+        stays: what communicators keep from call to call: buffers in shared memory.
+        passing: the most that exists only during calls.
+    """
+
+    stays: int
+    passing: int
+
+
+def scratch(
     cluster: Cluster,
     before: Iterable[Call],
     step: Iterable[Call],
     itemsize: int,
     between: int = 0,
     algorithm: str | None = None,
-) -> int:
-    """The most memory that collectives take beside the arrays they work on, on the first rank of their groups.
+) -> Scratch:
+    """The memory that collectives take beside the arrays they work on, on the first rank of their groups.
 
     It is counted by a ledger in the virtual world, for each group's calls one after the other. What a group keeps
     from call to call adds up over all groups; what exists only during calls adds up over streams, which may run at
@@ -218,7 +231,7 @@ def scratch_bytes(
         stays += kept
         for stream in {call.stream for call in late if call.group == group}:
             most[stream] = max(most[stream], peak - kept)
-    return stays + most.total()
+    return Scratch(stays, most.total())
 
 
 _T = TypeVar("_T")

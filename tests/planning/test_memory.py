@@ -61,6 +61,35 @@ def test_one_rank_may_have_more_than_its_share_of_what_is_summed(zero):
     assert 1 <= held.num_bytes / max(took.num_bytes) < 1.01
 
 
+@pytest.mark.slow(but=8)
+@pytest.mark.parametrize("devices_per_node", [8, 4])
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"method": "dp", "tp": 2, "clip_norm": 0.0},
+        {"zero": 1, "shards": 2, "tp": 2},
+        {"zero": 2, "precision": "fp16"},
+        {"zero": 2, "optimizer": "adamw8bit", "logits": "untied"},
+        {"zero": 3, "sp": 2, "ulysses": True, "shards": 1},
+        {"experts": 4, "ep": 2},
+        {"optimizer": "lamb", "zero": 2, "clip_norm": 0.0},
+        {"pp": 2, "tp": 2, "micro_batches": 4, "zero": 1},
+        {"pp": 2, "micro_batches": 4, "schedule": "bitpipe", "precision": "fp16"},
+    ],
+    ids=str,
+)
+def test_communicators_keep_memory_that_ranks_share(way, devices_per_node):
+    """2 MiB each: more than all else in a model so small, where a step's communicators were counted as one."""
+    config = Config(**SIZE | SHORT | {"layers": 2, "global_batch_size": 32} | way)
+    cluster = preset("this-machine").with_(devices_per_node=devices_per_node)
+    job = Job(config, bench := Workbench(cluster, 8))
+    took = execute(config, bench)
+    for rank, held in zip(members(job.sizes, "pp"), memory(job), strict=True):
+        assert held.peaks["communication"] == pytest.approx(took.memory[rank]["communication"], rel=1e-3)
+        assert 1 <= held.num_bytes / took.num_bytes[rank] < 1.02
+
+
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
 @pytest.mark.parametrize("size", [{"width": 64, "context_bytes": 512}, {"width": 512, "context_bytes": 64}], ids=str)
 def test_an_embedding_alone_runs_ahead(size, schedule):

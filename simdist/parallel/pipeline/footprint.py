@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import accumulate
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ class Footprint(NamedTuple):
         loose: letter of an action -> of its input, which stays until its end, the bytes that no layer keeps.
         text_bytes: of the batch's text that this stage reads: part of one array, which lives as long as the batch.
         scratch_bytes: the most that collectives within its layers take, beside what they work on.
+        shared_bytes: of memory that ranks share, which stays, and was first used here.
         seconds: letter of an action -> how long it takes; empty without a clock.
     """
 
@@ -44,6 +46,7 @@ class Footprint(NamedTuple):
     loose: Mapping[str, float]
     text_bytes: int = 0
     scratch_bytes: int = 0
+    shared_bytes: int = 0
     seconds: Mapping[str, float] = MappingProxyType({})
 
 
@@ -104,8 +107,8 @@ def _watched(actions: "_Actions", text_bytes: int, clock: Callable[[], float] | 
     stays = min(levels["W"].after, text_bytes)
     own = {letter: Level(during - stays, after - stays) for letter, (during, after) in levels.items()}
     working = {letter: most - stays for letter, most in working.items()}
-    scratch_bytes = ledger.peaks["communication"]
-    return Footprint(actions.input_bytes, own, passing, working, loose, round(stays), scratch_bytes, seconds)
+    in_calls = ledger.peaks["communication"] - shared
+    return Footprint(actions.input_bytes, own, passing, working, loose, round(stays), in_calls, shared, seconds)
 
 
 class _Actions:
@@ -170,7 +173,8 @@ def joined(layers: Sequence[Footprint]) -> Footprint:
         seconds[letter] = sum(layer.seconds.get(letter, 0.0) for layer in layers)
     levels = {letter: Level(during[letter], after[letter]) for letter in after}
     loose = {letter: layers[0 if letter == "F" else -1].loose[letter] for letter in "FBIW"}
-    sizes = sum(layer.text_bytes for layer in layers), max(layer.scratch_bytes for layer in layers)
+    text_bytes, shared_bytes = (sum(map(attrgetter(name), layers)) for name in ("text_bytes", "shared_bytes"))
+    sizes = text_bytes, max(layer.scratch_bytes for layer in layers), shared_bytes
     return Footprint(layers[0].input_bytes, levels, passing, working, loose, *sizes, seconds)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simdist.arrays import Array, Ledger, recorded, unmetered
+from simdist.arrays import Array, unmetered
 from simdist.nn import auxiliary
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
@@ -37,7 +37,7 @@ class StageShapes:
         """
         first = tuple(inputs.shape[1:])
         if first not in self._known:
-            with unmetered(), recorded(Ledger()), auxiliary.collected():
+            with unmetered(), auxiliary.collected():
                 self._known[first] = self._found(inputs)
         return self._known[first]
 
