@@ -53,7 +53,7 @@ def communicators(job: Job, rank: int) -> Iterator[Called]:
         yield Called("pp", job.group("pp"), "all_reduce", 8)
     if job.recipe.precision.scaled:  # whether all gradients are finite
         yield Called("all", job.group(*everything), "all_reduce", 1)
-    if job.recipe.max_norm is not None or job.recipe.whole_model:  # norms
+    if job.recipe.max_norm is not None or job.recipe.whole_matrices:  # norms
         model = job.group(*(axis for axis in everything if axis != "copies"))
         alone = job.pipelined and len(model.ranks) == len(job.parts)
         yield Called("all" if zero and one_model else "pp" if alone else "model", model, "all_reduce", 16)

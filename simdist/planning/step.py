@@ -226,8 +226,11 @@ def _ready_s(job: Job) -> list[float]:
     at_s = list(map(add, at_s, reduced_s))
     if job.recipe.precision.scaled:  # the agreement that they are finite everywhere
         at_s = _together(at_s, job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1))
+    model = job.group("pp", "holders", "ep", "sp", "tp")
     if job.recipe.max_norm is not None:
-        at_s = _together(at_s, 2 * job.group("pp", "holders", "ep", "sp", "tp").seconds("all_reduce", 16))
+        at_s = _together(at_s, 2 * model.seconds("all_reduce", 16))
+    if job.recipe.whole_matrices:  # norms of each weight and of its change, if all are matrices
+        at_s = _together(at_s, 2 * model.seconds("all_reduce", 32 * max(len(part.weights) for part in job.parts)))
     return at_s
 
 

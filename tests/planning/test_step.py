@@ -300,6 +300,15 @@ def test_where_messages_take_no_time_the_rest_is_exact(mesh):
     assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=2e-3)
 
 
+@pytest.mark.parametrize("zero", [1, 3])
+@pytest.mark.parametrize("rule", ["lamb", "lars"])
+def test_norms_of_matrices_are_awaited(rule, zero):
+    """Two small all-reduces, which are a tenth of a step of so small a model."""
+    size = {"layers": 1, "width": 128, "context_bytes": 32, "vocabulary": 8192, "global_batch_size": 8}
+    config, bench = Config(**SMALL | size | {"optimizer": rule, "zero": zero, "clip_norm": 0.0}), Workbench(HALVES, 8)
+    assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=0.03)
+
+
 def test_computing_is_what_is_left_without_messages():
     bench = Workbench(H100, 8)
     for mesh, equal in (({}, True), ({"tp": 2}, False), ({"pp": 2, "micro_batches": 4}, True)):
