@@ -13,6 +13,8 @@ from simdist.optim.batch_size import (
 )
 from simdist.optim.lamb import LAMB
 from simdist.optim.lars import LARS
+from simdist.optim.matrices import Matrices, Matrix
+from simdist.optim.muon import Muon
 from simdist.optim.norm import Combine, largest, norms
 from simdist.optim.optimizer import Optimizer
 from simdist.optim.schedule import Schedule
@@ -28,6 +30,9 @@ __all__ = [
     "AdamW8bit",
     "BatchTrade",
     "Combine",
+    "Matrices",
+    "Matrix",
+    "Muon",
     "Optimizer",
     "Schedule",
     "Spans",
