@@ -22,7 +22,7 @@ MODELS = {
     "untied": lambda: gpt(Shape(layers=3, width=8, heads=2, context=6, tied=False, recompute="full")),
 }
 BUCKET_BYTES = 3000  # several buckets for each model
-RATES = {"sgd": 0.5, "adam": 0.01, "adamw": 0.01, "adamw8bit": 0.01, "lars": 10.0, "lamb": 0.05}
+RATES = {"sgd": 0.5, "adam": 0.01, "adamw": 0.01, "adamw8bit": 0.01, "lars": 10.0, "lamb": 0.05, "muon": 0.02}
 
 
 def virtual(program, ranks, *args):

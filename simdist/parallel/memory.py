@@ -34,11 +34,15 @@ class MemoryRow(NamedTuple):
     paper: float | None
 
 
-def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
+def optimizer_state(recipe: Recipe, weights: int | Parameters) -> Prediction:
     """The bytes of an update rule's state for one contiguous vector of weights, masters included.
+
+    Args:
+        weights: their number; or the parameters, for a rule whose state depends on what is a matrix.
 
         SGD, LARS          one number a weight, the velocity; SGD without momentum none
         Adam, AdamW, LAMB  two, the moments
+        Muon               one for each weight in a matrix inside a model, the momentum; for others two
         a registered rule  the bytes of its state for an array of this length
         AdamW of 8 bits    two bytes a weight, and two scales of 4 bytes for each 2048 weights, which its paper
                            leaves out
@@ -47,35 +51,43 @@ def optimizer_state(recipe: Recipe, num_weights: int) -> Prediction:
     Source: Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1 (K = 12 for Adam with masters); Dettmers et al.
     2022, arXiv 2110.02861, section 1.
     """
-    precision, n = recipe.precision, num_weights
+    precision, n = recipe.precision, _count(weights)
     masters = precision.master_dtype.itemsize * n if precision.mixed else 0
-    num_bytes = masters + rule_bytes(recipe, n)
+    num_bytes = masters + rule_bytes(recipe, weights)
     return Prediction(num_bytes, masters + 2 * n if recipe.optimizer == "adamw8bit" else num_bytes)
 
 
-def rule_bytes(recipe: Recipe, num_weights: int) -> int:
-    """The exact bytes of an update rule's state for one contiguous vector of weights, without masters."""
-    rule = recipe.rule(phantom(num_weights, recipe.precision.master_dtype), Parameters([]), Holding([]), alone)
+def rule_bytes(recipe: Recipe, weights: int | Parameters, holding: Holding | None = None) -> int:
+    """The exact bytes of an update rule's state, without masters, for one contiguous vector of weights, given as in
+    `optimizer_state`, or for what a rank holds of it.
+    """
+    known = weights if isinstance(weights, Parameters) else Parameters([])
+    held = holding or Holding.of_all(_count(weights))
+    rule = recipe.rule(phantom(held.size, recipe.precision.master_dtype), known, held, alone)
     return sum(x.nbytes for x in rule.state.values())
 
 
+def _count(weights: int | Parameters) -> int:
+    return weights.size if isinstance(weights, Parameters) else weights
+
+
 def replicated_memory(
-    num_weights: int, recipe: Recipe, shape: Shape | None = None, sequences: int = 0, cut: Cut | None = None
+    weights: int | Parameters, recipe: Recipe, shape: Shape | None = None, sequences: int = 0, cut: Cut | None = None
 ) -> dict[str, Prediction]:
     """By category, the memory of a rank in a method that replicates the model, such as `DataParallel`.
 
     Args:
-        num_weights: of the model.
+        weights: of the model, as in `optimizer_state`.
         shape, sequences: of a GPT and of this rank's micro-batch in flight; without them activations are left out.
-        cut: how ranks share activations; num_weights then counts those of this rank.
+        cut: how ranks share activations; weights are then those of this rank.
 
     The papers' activations are of `Shape.in_papers` only.
     """
-    e = recipe.precision.dtype.itemsize
+    e, num_weights = recipe.precision.dtype.itemsize, _count(weights)
     found = {
         "parameters": Prediction(e * num_weights, e * num_weights),
         "gradients": Prediction(e * num_weights, e * num_weights),
-        "optimizer state": optimizer_state(recipe, num_weights),
+        "optimizer state": optimizer_state(recipe, weights),
     }
     if shape is not None:
         cut = cut or Cut()

@@ -10,7 +10,8 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.errors import ArgumentError, require_known, require_more, wrong_return
 from simdist.nn import Parameters
-from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Optimizer
+from simdist.optim import LAMB, LARS, SGD, Adam, AdamW, AdamW8bit, Combine, Matrices, Matrix, Muon, Optimizer
+from simdist.optim.matrices import Whole, whole_here
 from simdist.optim.norm import alone
 from simdist.parallel.holding import Holding
 from simdist.parallel.precision import Precision, precision
@@ -25,8 +26,8 @@ class Recipe:
 
     Args:
         optimizer: the rule's name, one of `optimizers()`.
-        momentum: of SGD and LARS.
-        betas: of the Adam family.
+        momentum: of SGD, LARS and Muon.
+        betas: of the Adam family, and of Muon's AdamW.
         weight_decay: on weights of two axes and more; biases and norms do not decay, as in Megatron-LM.
         max_norm: gradients are clipped to this norm; None for no clipping.
         precision: the dtypes of computation and of master weights.
@@ -48,7 +49,14 @@ class Recipe:
         if self.max_norm is not None:
             require_more("max_norm", self.max_norm, 0)
 
-    def rule(self, like: Array, parameters: Parameters, holding: Holding, combine: Combine) -> Optimizer:
+    def rule(
+        self,
+        like: Array,
+        parameters: Parameters,
+        holding: Holding,
+        combine: Combine,
+        whole: Whole = whole_here,
+    ) -> Optimizer:
         """The update rule for what a rank holds.
 
         Args:
@@ -56,8 +64,14 @@ class Recipe:
             parameters: of the whole model.
             holding: the place of `like` in its flat vector; each parameter's items are contiguous.
             combine: sums norms over the ranks that hold the rest, for LARS and LAMB.
+            whole: gets whole matrices from these ranks, for Muon; without it they must be here.
         """
-        matrices = [holding.own(parameters.spans[p.name]) for p in parameters if len(p.shape) > 1]
+        known = (
+            Matrix(p.name, p.shape, p.place.shape, span, holding.own(span))
+            for p, span in zip(parameters, parameters.spans.values(), strict=True)
+            if len(p.shape) > 1
+        )
+        matrices = Matrices(known, whole)
         made: Any = self.maker(self, like, matrices, combine)
         if not isinstance(made, Optimizer):
             raise wrong_return(f"what makes {self.optimizer}", made, "an Optimizer")
@@ -79,15 +93,25 @@ class Recipe:
         return _OPTIMIZERS[self.optimizer].whole_matrices
 
     @property
+    def gathers(self) -> bool:
+        """Whether it gets whole matrices itself from the ranks that hold parts of them."""
+        return _OPTIMIZERS[self.optimizer].gathers
+
+    @property
+    def sums_norms(self) -> bool:
+        """Whether it sums norms of matrices over these ranks instead."""
+        return self.whole_matrices and not self.gathers
+
+    @property
     def whole_model(self) -> bool:
-        """Whether a weight's step depends on others: those of its matrix, or of its block.
+        """Whether a weight's step depends on others: those of its block, or of its matrix, unless it gathers that.
 
         Parameters shared by ranks with different parts of a model would then drift apart.
         """
-        return self.whole_matrices or self.alignment > 1
+        return self.sums_norms or self.alignment > 1
 
 
-Make = Callable[[Recipe, Array, list[slice], Combine], Optimizer]
+Make = Callable[[Recipe, Array, Matrices, Combine], Optimizer]
 
 
 @lru_cache(maxsize=256)
@@ -102,13 +126,16 @@ class _Known(NamedTuple):
 
     make: Make
     whole_matrices: bool
+    gathers: bool
     defaults: Mapping[str, float]
 
 
 _OPTIMIZERS = Registry[_Known]("optimizer")
 
 
-def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> Callable[[Make], Make]:
+def optimizer(
+    name: str, *, whole_matrices: bool = False, gathers: bool = False, **defaults: float
+) -> Callable[[Make], Make]:
     """Register the function below, which makes an update rule, for `Recipe(name)`, `simdist train --optimizer` and all
     methods, on whole vectors and on shards.
 
@@ -116,15 +143,18 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
         def lion(recipe, like, matrices, combine):
             return Lion(like, recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
 
-    The function takes the recipe; the vector that a rank holds, shape (n,); the slices of its matrices, which decay;
-    and a function that sums norms over the ranks that hold the rest. The rule makes its state from that vector,
-    self.state["momentum"] = np.zeros_like(like), so the state is an array of the same kind: a phantom where memory is
-    predicted. Only what is in `state` is counted, and saved in checkpoints. A name of your own may be registered again.
+    The function takes the recipe; the vector that a rank holds, shape (n,); the slices of its matrices, which decay, in
+    a list that also knows their shapes and gathers whole ones: see `Matrices`; and a function that sums norms over the
+    ranks that hold the rest. The rule makes its state from that vector, self.state["momentum"] = np.zeros_like(like),
+    so the state is an array of the same kind: a phantom where memory is predicted. Only what is in `state` is counted,
+    and saved in checkpoints. A name of your own may be registered again.
 
     Args:
         whole_matrices: whether the step of one weight depends on its whole matrix, as in LARS and LAMB. Methods that
             split matrices or layers over ranks refuse such a rule. On ZeRO's shards it works if it sums over each
             matrix with `combine`.
+        gathers: whether it gets whole matrices from `matrices` instead, all that it needs. Then only what cuts a matrix
+            itself, tensor parallelism and several servers, is refused.
         defaults: its defaults in a training run: learning_rate (required), weight_decay, momentum, beta1 with beta2.
             A run that sets one of these that is not given here is refused.
 
@@ -134,7 +164,7 @@ def optimizer(name: str, *, whole_matrices: bool = False, **defaults: float) -> 
             beta2; or the function takes other arguments.
     """
     register = _OPTIMIZERS.registering(
-        name, lambda make: _Known(make, whole_matrices, defaults), "recipe", "like", "matrices", "combine"
+        name, lambda make: _Known(make, whole_matrices, gathers, defaults), "recipe", "like", "matrices", "combine"
     )
     for setting in defaults:
         require_known(f"default of optimizer {name}", setting, _SETTINGS)
@@ -162,7 +192,7 @@ _BETAS: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999}
 
 
 @optimizer("sgd", learning_rate=0.3, weight_decay=0.0, momentum=0.9)
-def _sgd(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+def _sgd(recipe: Recipe, like: Array, matrices: Matrices, combine: Combine) -> Optimizer:
     return SGD(like, recipe.momentum, weight_decay=recipe.weight_decay, decay=matrices)
 
 
@@ -181,15 +211,25 @@ optimizer("adamw8bit", learning_rate=0.001, weight_decay=0.01, **_BETAS)(_adam_l
 
 
 @optimizer("lars", whole_matrices=True, learning_rate=10.0, weight_decay=0.0001, momentum=0.9)
-def _lars(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+def _lars(recipe: Recipe, like: Array, matrices: Matrices, combine: Combine) -> Optimizer:
     return LARS(
         like, matrices, combine=combine, momentum=recipe.momentum, weight_decay=recipe.weight_decay, decay=matrices
     )
 
 
 @optimizer("lamb", whole_matrices=True, learning_rate=0.01, weight_decay=0.01, **_BETAS)
-def _lamb(recipe: Recipe, like: Array, matrices: list[slice], combine: Combine) -> Optimizer:
+def _lamb(recipe: Recipe, like: Array, matrices: Matrices, combine: Combine) -> Optimizer:
     return LAMB(like, matrices, combine=combine, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
+
+
+@optimizer("muon", whole_matrices=True, gathers=True, learning_rate=0.001, weight_decay=0.01, momentum=0.95, **_BETAS)
+def _muon(recipe: Recipe, like: Array, matrices: Matrices, combine: Combine) -> Optimizer:
+    """Of all matrices but the first and the last layer's, as in both papers: the tables of words and places, and what
+    makes logits.
+    """
+    chosen = [matrix for matrix in matrices.known if matrix.name.split(".")[0] not in ("embedding", "logits")]
+    how: dict[str, Any] = {"betas": recipe.betas, "weight_decay": recipe.weight_decay}
+    return Muon(like, matrices, chosen, momentum=recipe.momentum, **how)
 
 
 _OPTIMIZERS.close()

@@ -9,6 +9,7 @@ from simdist.arrays import Array, charge, copied, hold, kind_of, moved
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError
 from simdist.nn import Parameters
+from simdist.optim.matrices import Whole, whole_here
 from simdist.optim.norm import alone, norm
 from simdist.parallel.gradient_norm import clip_factor, combine_over
 from simdist.parallel.holding import Holding, Shard
@@ -37,6 +38,7 @@ class Update:
         spread: the ranks that train together, which must all call `step`, and how other axes cut the model.
         holders: the ranks that together hold one whole model, if those of the data axis hold a part each; None if each
             of these holds all of it.
+        whole: gets whole matrices from those of the data axis, if these hold a part each.
         kind: of the arrays that the rule works on; by default that of the weights.
 
     Attributes:
@@ -58,6 +60,7 @@ class Update:
         spread: Spread,
         *,
         holders: Communicator | None = None,
+        whole: Whole = whole_here,
         kind: str | None = None,
     ) -> None:
         if spread.model is not None and spread.model.size > 1 and recipe.whole_model:
@@ -76,7 +79,7 @@ class Update:
         mixed = weights.dtype != precision.master_dtype
         self.masters: Array = weights.astype(precision.master_dtype) if mixed else weights
         self._kind = kind or kind_of(weights)
-        self.rule = recipe.rule(moved(self.masters, self._kind), parameters, holding, self._combine)
+        self.rule = recipe.rule(moved(self.masters, self._kind), parameters, holding, self._combine, whole)
         hold("optimizer state", self._update_arrays())
         self.loss_scale = LossScale(spread.comm) if precision.scaled else None
         self.norm = math.nan

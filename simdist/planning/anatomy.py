@@ -1,12 +1,14 @@
 """Anatomy: the cost of each layer of a model on the ranks that share it, from one micro-batch of phantoms."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 from simdist.cluster import Cluster
 from simdist.comm import Communicator, Mesh
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
+from simdist.nn import Parameter, Parameters
 from simdist.parallel.pipeline import Footprint, footprints
 from simdist.parallel.precision import precision
 from simdist.training.config import Config
@@ -18,10 +20,15 @@ __all__ = ["Anatomy", "Weight", "anatomy"]
 
 
 class Weight(NamedTuple):
-    """A rank's part of a parameter: its name, and the number of its items."""
+    """A rank's part of a parameter: its name, and its shape."""
 
     name: str
-    size: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of its items."""
+        return prod(self.shape)
 
 
 class Anatomy(NamedTuple):
@@ -39,9 +46,10 @@ class Anatomy(NamedTuple):
     sums: list[tuple[tuple[str, ...], frozenset[str]]]
     shared_bytes: int
 
-    def of(self, layers: Sequence[int]) -> dict[str, int]:
-        """The sizes of all weights that these layers use, each once, by name."""
-        return {weight.name: weight.size for layer in layers for weight in self.weights[layer]}
+    def of(self, layers: Sequence[int]) -> Parameters:
+        """All weights that these layers use, each once."""
+        shapes = {weight.name: weight.shape for layer in layers for weight in self.weights[layer]}
+        return Parameters(Parameter(name, shape) for name, shape in shapes.items())
 
 
 def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
@@ -68,7 +76,7 @@ def anatomy(config: Config, cluster: Cluster, num_windows: int) -> Anatomy:
         if comm.rank:  # the others' are alike
             return None
         weights = [
-            tuple(Weight(_renamed(p.name, k, place), p.size) for p in layers[k].parameters)
+            tuple(Weight(_renamed(p.name, k, place), p.shape) for p in layers[k].parameters)
             for place, k in enumerate(like)
         ]
         sums = [(_along(mesh, group), _of_all(names, like)) for group, names in (spread.sums if spread else ())]

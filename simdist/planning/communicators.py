@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from simdist.planning.group import Group
 from simdist.planning.job import Job
+from simdist.planning.updating import updating
 from simdist.training.layout import mesh_sizes
 
 __all__ = ["Called", "communicators"]
@@ -35,7 +36,8 @@ def communicators(job: Job, rank: int) -> Iterator[Called]:
     part, zero, everything = job.parts[rank], job.zero_stage, ("pp", "copies", "holders", "ep", "sp", "tp")
     dp = "dp" if mesh_sizes(job.config, job.bench.ranks) else "all"
     one_model, late = len(job.copies.ranks) == 1, job.pipelined or job.config.method == "dp"
-    gathering = "holders, beside" if zero == 3 else dp if one_model else "holders"
+    holders = dp if one_model else "holders"
+    gathering = "holders, beside" if zero == 3 else holders
     if not zero:  # the first weights
         yield Called(dp, job.copies, "broadcast", part.size * job.itemsize)
     for size in {*job.reduced_bytes(part)}:
@@ -45,6 +47,7 @@ def communicators(job: Job, rank: int) -> Iterator[Called]:
             yield Called(gathering, job.holders, "all_gather", size)
         else:
             yield Called(dp if late else "dp, beside", job.copies, "all_reduce", size)
+    yield from (Called(holders, job.holders, "all_gather", size) for size in updating(job, part).gathered_bytes)
     yield from (Called(f"sums of {group.ranks}", group, "all_reduce", size) for group, size in job.summed(part))
     for ranks, group, size in job.held_twice:
         if rank in ranks:
@@ -53,7 +56,7 @@ def communicators(job: Job, rank: int) -> Iterator[Called]:
         yield Called("pp", job.group("pp"), "all_reduce", 8)
     if job.recipe.precision.scaled:  # whether all gradients are finite
         yield Called("all", job.group(*everything), "all_reduce", 1)
-    if job.recipe.max_norm is not None or job.recipe.whole_matrices:  # norms
+    if job.recipe.max_norm is not None or job.recipe.sums_norms:  # norms
         model = job.group(*(axis for axis in everything if axis != "copies"))
         alone = job.pipelined and len(model.ranks) == len(job.parts)
         yield Called("all" if zero and one_model else "pp" if alone else "model", model, "all_reduce", 16)

@@ -12,7 +12,7 @@ from simdist.collectives.cost import case_of, links_of
 from simdist.collectives.registry import choose, version
 from simdist.comm.placement import Placement
 
-__all__ = ["Group", "members"]
+__all__ = ["Group", "members", "misfit"]
 
 
 def members(sizes: Mapping[str, int], *axes: str) -> tuple[int, ...]:
@@ -29,6 +29,16 @@ def members(sizes: Mapping[str, int], *axes: str) -> tuple[int, ...]:
         stride *= sizes[axis]
     steps = [range(0, sizes[axis] * strides[axis], strides[axis]) for axis in sizes if axis in axes]
     return tuple(map(sum, product(*steps)))
+
+
+def misfit(inside: int, ranks: int, cluster: Cluster) -> str:
+    """Why groups of so many ranks that share layers are not predicted, for which the first group stands: some would be
+    on more nodes than others. Empty if they divide a node evenly, or fill several.
+    """
+    most = cluster.devices_per_node
+    if ranks <= most or most % inside == 0 or inside % most == 0:
+        return ""
+    return f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from simdist.arrays import partition
-from simdist.cluster import Cluster
 from simdist.comm.mesh import full_sizes
 from simdist.errors import ArgumentError, require_kind
+from simdist.nn import Parameters
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.pipeline.copies import displaced, holders, shared
 from simdist.parallel.pipeline.schedules import maker
 from simdist.parallel.zero.unit import grouped, least_items, padded, uses
 from simdist.planning.anatomy import Anatomy
-from simdist.planning.group import Group, members
+from simdist.planning.group import Group, members, misfit
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
@@ -25,7 +25,7 @@ from simdist.training.methods import CUT_METHODS, PIPELINE, recipe
 from simdist.training.pipelines import is_updating, schedule_of
 from simdist.words import counted
 
-__all__ = ["Job", "Part", "Piece", "check_kinds", "check_known", "misfit"]
+__all__ = ["Job", "Part", "Piece", "check_kinds", "check_known"]
 
 T = TypeVar("T")
 
@@ -41,16 +41,6 @@ def check_known(settings: Mapping[str, Any]) -> None:
         )
 
 
-def misfit(inside: int, ranks: int, cluster: Cluster) -> str:
-    """Why groups of so many ranks that share layers are not predicted, for which the first group stands: some would be
-    on more nodes than others. Empty if they divide a node evenly, or fill several.
-    """
-    most = cluster.devices_per_node
-    if ranks <= most or most % inside == 0 or inside % most == 0:
-        return ""
-    return f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"
-
-
 def check_kinds(config: object, bench: object) -> None:
     """Raise ArgumentError unless this is a config, and that a bench."""
     require_kind("config", config, Config, 'Config(model="gpt")')
@@ -62,16 +52,21 @@ class Part(NamedTuple):
 
     Attributes:
         layers: by number, in order.
-        weights: the sizes of all weights of these layers, each once, by name.
+        parameters: all weights of these layers, each once.
     """
 
     layers: tuple[int, ...]
-    weights: dict[str, int]
+    parameters: Parameters
 
     @property
     def size(self) -> int:
         """The number of weights."""
-        return sum(self.weights.values())
+        return self.parameters.size
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Their sizes, by name."""
+        return {parameter.name: parameter.size for parameter in self.parameters}
 
 
 class Piece(NamedTuple):
@@ -240,8 +235,7 @@ class Job:
         found: list[Piece] = []
         for group in grouped(completes, least, self._displaced):
             room = padded(sum(weight.size for weight in group), len(self.holders.ranks), alignment)
-            names, sizes = zip(*group, strict=True)
-            ends = dict(zip(names, accumulate(sizes), strict=True))
+            ends = dict(zip((w.name for w in group), accumulate(w.size for w in group), strict=True))
             used = min(first[weight] for weight in group), max(last[weight] for weight in group)
             found.append(Piece(room, *used, ends))
         return found

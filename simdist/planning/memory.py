@@ -11,6 +11,7 @@ from simdist.parallel.zero.slots import Slots
 from simdist.planning.communicators import communicators
 from simdist.planning.job import Job, Part
 from simdist.planning.step import course, starts_s
+from simdist.planning.updating import updating
 
 __all__ = ["RankMemory", "least_bytes", "memory"]
 
@@ -60,7 +61,8 @@ def _on_rank(job: Job, rank: int, passes: Peaks) -> RankMemory:
     part, zero = job.parts[rank], job.zero_stage
     pieces = job.pieces(part) if zero else []
     whole = sum(piece.room for piece in pieces) if zero else part.size
-    exact = kept_of(job.recipe, zero, whole, job.own(part), Slots.shared(pieces).size)
+    state_bytes = updating(job, part).state_bytes
+    exact = kept_of(job.recipe, zero, whole, job.own(part), state_bytes, Slots.shared(pieces).size)
     times = _times(job, rank, passes)
     stays = _stays_bytes(job, rank)
     peaks = {
@@ -95,12 +97,14 @@ def _times(job: Job, rank: int, passes: Peaks) -> list[_Time]:
     gathering, reducing = _scratch(job, part)
     # Gradients of weights that ranks of other axes have, too, are summed after the passes.
     sums = [*job.summed(part), *((group, size) for ranks, group, size in job.held_twice if rank in ranks)]
-    after = max([gathering, *reducing, *(job.bench.scratch(group, "all_reduce", size).passing for group, size in sums)])
+    after = [job.bench.scratch(group, "all_reduce", size).passing for group, size in sums]
+    gathered = updating(job, part).gathered_bytes
+    after += [job.bench.scratch(job.holders, "all_gather", size).passing for size in gathered]
     # With stage 3 the next micro-batch begins with a gather, which waits for all reductions.
     during = max([0.0, *([gathering] if zero == 3 else reducing if zero == 2 and count > 1 else [])])
     times = [
         _Time(passes.num_bytes, max(layer.scratch_bytes for layer in layers), during),
-        _Time(text_bytes, 0.0, after),
+        _Time(text_bytes, 0.0, max([gathering, *reducing, *after])),
     ]
     if job.pipelined or job.config.method == "dp":
         return times

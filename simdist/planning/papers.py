@@ -90,7 +90,7 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
     micro-batches as its schedule's paper says, each as much as a mean stage keeps.
     """
     size = shape(job.config)
-    found = paper_kept(job.recipe, job.parts[rank].size, len(job.holders.ranks), job.zero_stage)
+    found = paper_kept(job.recipe, job.parts[rank].parameters, len(job.holders.ranks), job.zero_stage)
     if job.pipelined:
         said = paper(job.schedule, stage_times(job), mean_memory(job.stages, job.sizes["pp"]))
         return found | ({"activations": said.memory[rank]} if said else {})

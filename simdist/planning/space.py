@@ -11,7 +11,8 @@ from simdist.cluster import Cluster
 from simdist.errors import ArgumentError, require_kind
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.parallel.even import divisors
-from simdist.planning.job import check_known, misfit
+from simdist.planning.group import misfit
+from simdist.planning.job import check_known
 from simdist.training.config import Config, options, typed
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized

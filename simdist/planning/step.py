@@ -14,6 +14,7 @@ from simdist.parallel.zero.slots import Slots
 from simdist.planning.anatomy import Anatomy, anatomy
 from simdist.planning.job import Job, Part, Piece
 from simdist.planning.overlap import Layer, Travel, micro_batches_s
+from simdist.planning.updating import updating
 from simdist.training.methods import CUTTING
 from simdist.training.pipelines import over_links
 
@@ -229,7 +230,7 @@ def _ready_s(job: Job) -> list[float]:
     model = job.group("pp", "holders", "ep", "sp", "tp")
     if job.recipe.max_norm is not None:
         at_s = _together(at_s, 2 * model.seconds("all_reduce", 16))
-    if job.recipe.whole_matrices:  # norms of each weight and of its change, if all are matrices
+    if job.recipe.sums_norms:  # norms of each weight and of its change, if all are matrices
         at_s = _together(at_s, 2 * model.seconds("all_reduce", 32 * max(len(part.weights) for part in job.parts)))
     return at_s
 
@@ -255,7 +256,9 @@ def _update_s(job: Job, part: Part) -> float:
     """The time to update a rank's weights, to clear its gradients, and to gather the new weights."""
     zero, short = job.zero_stage, job.itemsize
     own, precision = job.own(part), job.recipe.precision
-    seconds = own * job.bench.update_s(job.config) + job.memory_s((own if zero > 1 else part.size) * short)
+    took = updating(job, part)
+    seconds = took.seconds + job.memory_s((own if zero > 1 else part.size) * short)
+    seconds += sum(job.holders.seconds("all_gather", num_bytes) for num_bytes in took.gathered_bytes)
     if zero in (1, 2):
         rounded = 0 if precision.mixed else short + precision.master_dtype.itemsize  # a mixed update includes it
         moved = 2 * short if zero == 1 else 0  # chunks are made contiguous

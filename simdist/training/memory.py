@@ -38,16 +38,16 @@ def predictions(
     """
     if isinstance(method, Pipeline):  # whose activations it predicts itself
         method = method.data
-    comm, n = method.comm, method.model.parameters.size
+    comm = method.comm
     windows = partition(config.global_batch_size, data.size).size(data.rank)
     sequences, sp = partition(windows, config.micro_batches).largest, config.sp or 1
     cut = Cut(config.tp or 1, bool(config.sequence_parallel), sp, sp > 1 and not config.ulysses)
     size = shape(config)
-    found = replicated_memory(n, method.recipe, size, sequences, cut)
+    found = replicated_memory(method.model.parameters, method.recipe, size, sequences, cut)
     if "activations" in found and sp == 1:  # the text of all micro-batches stays: one array
         _add(found, "activations", (windows - sequences) * (config.context_bytes + 1))
     if isinstance(method, ZeRO):
-        found |= _cut(method, n)
+        found |= _cut(method)
         found |= {_OFFLOADED[what]: Prediction(0, 0) for what in method.offload.what}
     elif isinstance(method, Centralized | MapReduce) and comm.rank:
         found["optimizer state"] = Prediction(0, 0)
@@ -78,11 +78,11 @@ def _before(method: Learner) -> list[Call]:
     return [Call("broadcast", name, num_bytes, tuple(comm.ranks), comm.context)]
 
 
-def _cut(method: ZeRO, n: int) -> dict[str, Prediction]:
+def _cut(method: ZeRO) -> dict[str, Prediction]:
     """What each rank holds a part of, and the communication buffers, which the paper does not count."""
     comm, recipe, stage = method.sharing.holders, method.recipe, method.zero_stage
     exact = kept(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=method.bucket_bytes)
-    said = paper_kept(recipe, n, comm.size, stage)
+    said = paper_kept(recipe, method.model.parameters, comm.size, stage)
     return {
         "parameters": Prediction(exact.parameters, said["parameters"]),
         "gradients": Prediction(exact.gradients, said["gradients"]),

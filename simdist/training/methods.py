@@ -231,6 +231,8 @@ def _check_axes(config: Config) -> None:
         raise ArgumentError(f"{cut}, and method {config.method}; needs {', '.join(CUT_METHODS)}")
     if cut and recipe(config).whole_model:
         raise ArgumentError(f"{cut}, and optimizer {config.optimizer}, which needs the whole model on each rank")
+    if config.tp > 1 and recipe(config).whole_matrices:
+        raise ArgumentError(f"tp {config.tp}, and optimizer {config.optimizer}, which needs whole matrices")
     check_cut(size, sizes, sequence_parallel=config.sequence_parallel, attention=attention(config))
 
 

@@ -30,7 +30,7 @@ def stepped(recipe, gradient, steps=1):
 
 
 def test_the_names():
-    assert optimizers() == ["sgd", "adam", "adamw", "adamw8bit", "lars", "lamb"]
+    assert optimizers() == ["sgd", "adam", "adamw", "adamw8bit", "lars", "lamb", "muon"]
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "adamw8bit", "lamb"])

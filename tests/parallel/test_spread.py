@@ -95,5 +95,7 @@ def test_rules_that_need_whole_matrices(spmd):
         model = gpt(SHAPE, parts)
         with pytest.raises(ArgumentError, match="lamb needs the whole model on each .* cut over 2 ranks"):
             DataParallel(model, parts.mesh.dp, Recipe("lamb"), 1, spread=parts.spread())
+        with pytest.raises(ArgumentError, match="block0.qkv.w has shape .* of .*; Muon needs whole matrices"):
+            DataParallel(model, parts.mesh.dp, Recipe("muon"), 1, spread=parts.spread())
 
     spmd(program, 2)

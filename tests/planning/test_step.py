@@ -55,6 +55,11 @@ MESHES = [
     {"precision": "fp16", "clip_norm": 0.0, "zero": 1},
     {"optimizer": "adamw8bit", "zero": 2, "width": 264, "heads": 8},
     {"vocabulary": 32768, "micro_batches": 4},
+    {"optimizer": "muon"},
+    {"optimizer": "muon", "zero": 1, "bucket_bytes": 1},
+    {"optimizer": "muon", "zero": 2, "micro_batches": 2},
+    {"optimizer": "muon", "zero": 3, "shards": 4},
+    {"optimizer": "muon", "pp": 2, "micro_batches": 4, "zero": 1},
     DEEPSEEK | {"tp": 2, "sequence_parallel": True, "micro_batches": 2},
     DEEPSEEK | {"pp": 4, "micro_batches": 8, "flash_attention": True},
 ]
@@ -93,7 +98,9 @@ def test_predicted_is_executed(mesh, cluster):
     rank = members(plan.sizes, "pp")[plan.rank]
     assert plan.step.seconds == pytest.approx(took.seconds, rel=0.03)
     for category in ("parameters", "gradients", "optimizer state", "activations"):
-        assert plan.memory[category] == pytest.approx(took.memory[rank][category], rel=1e-9, abs=1), category
+        # Of ranks that share a stage's weights, by Muon another one may have more state than the first.
+        there = range(rank, rank + plan.sizes["dp"]) if config.optimizer == "muon" else [rank]
+        assert plan.memory[category] == pytest.approx(max(took.memory[r][category] for r in there), rel=1e-9, abs=1)
     for stage, other in enumerate(members(plan.sizes, "pp")):
         passing, there = memory(Job(config, bench))[stage].peaks["communication"], took.memory[other]["communication"]
         assert there - 16 <= passing <= there * (1.3 if plan.sizes["sp"] > 1 else 1), "but for a norm's"

@@ -228,6 +228,7 @@ def test_the_report_predicts_what_the_record_shows(spmd, settings, mesh, p):
         ({"ep": 2, "experts": 3}, "3 experts on ep 2 leave 1 over"),
         ({"sp": 2, "experts": 4}, "128 tokens in 4 runs would cut groups of 128"),
         ({"tp": 2, "optimizer": "lamb"}, "lamb, which needs the whole model"),
+        ({"tp": 2, "optimizer": "muon"}, "tp 2, and optimizer muon, which needs whole matrices"),
         ({"tp": 2, "optimizer": "adamw8bit"}, "adamw8bit, which needs the whole model"),
         ({"ep": 2, "experts": 4, "optimizer": "adamw8bit"}, "adamw8bit, which needs the whole model"),
         ({"model": "mlp", "tp": 2}, "tp is for model gpt"),

@@ -20,7 +20,7 @@ PyTorch FSDP, arXiv 2304.11277 (hybrid sharding).
 from typing import NamedTuple
 
 from simdist.errors import ArgumentError, as_declared, require_least
-from simdist.nn import Model
+from simdist.nn import Model, Parameters
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.memory import optimizer_state, rule_bytes
 from simdist.parallel.recipe import Recipe
@@ -73,14 +73,15 @@ def paper_bytes(
     return weights * sum(size * part for size, part in zip(sizes, _shares(ranks, zero_stage), strict=True))
 
 
-def paper_kept(recipe: Recipe, weights: int, ranks: int, zero_stage: int) -> dict[str, float]:
+def paper_kept(recipe: Recipe, weights: int | Parameters, ranks: int, zero_stage: int) -> dict[str, float]:
     """The same bytes by category of the ledger, in the sizes of a recipe; see `kept` for the exact ones.
 
     Raises:
         ArgumentError: as of `paper_bytes`.
     """
     parameters, gradients, state = _shares(ranks, zero_stage)
-    short = weights * recipe.precision.dtype.itemsize
+    count = weights.size if isinstance(weights, Parameters) else weights
+    short = count * recipe.precision.dtype.itemsize
     return {
         "parameters": short * parameters,
         "gradients": short * gradients,
@@ -252,21 +253,24 @@ def kept(
     """
     _check(ranks, zero_stage)
     if zero_stage == 0:
-        return kept_of(recipe, 0, model.parameters.size, model.parameters.size)
+        return kept_of(recipe, 0, model.parameters.size, model.parameters.size, rule_bytes(recipe, model.parameters))
     least = least_items(zero_stage, bucket_bytes, recipe.precision.dtype.itemsize)
     units = Units(model, ranks, rank, least, recipe.alignment)
     whole = sum(unit.room for unit in units)
-    return kept_of(recipe, zero_stage, whole, units.holding.size, Slots.shared(units).size)
+    state = rule_bytes(recipe, model.parameters, units.holding)
+    return kept_of(recipe, zero_stage, whole, units.holding.size, state, Slots.shared(units).size)
 
 
-def kept_of(recipe: Recipe, zero_stage: int, whole: int, own: int, passing: int = 0) -> Kept:
-    """The same, by numbers of items: of the whole model and of the rank's holding, with padding; of all slots."""
+def kept_of(recipe: Recipe, zero_stage: int, whole: int, own: int, state_bytes: int, passing: int = 0) -> Kept:
+    """The same, by numbers of items: of the whole model and of the rank's holding, with padding; by the bytes of the
+    rule's state; and by the items of all slots.
+    """
     precision = recipe.precision
     short = precision.dtype.itemsize
     masters = precision.master_dtype.itemsize if zero_stage in (1, 2) or precision.mixed else 0
     return Kept(
         (own if zero_stage == 3 else whole) * short,
         (own if zero_stage >= 2 else whole) * short,
-        own * masters + rule_bytes(recipe, own),
+        own * masters + state_bytes,
         passing * short * max(zero_stage - 1, 0),
     )

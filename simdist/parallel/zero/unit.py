@@ -1,14 +1,15 @@
 """Unit: parameters that are gathered, reduced and cut as one; and a model cut into units."""
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from simdist.arrays import partition
+from simdist.arrays import Array, partition
 from simdist.nn import Model, Parameter, Parameters
+from simdist.optim.matrices import Matrix, Whole
 from simdist.parallel.holding import Holding
 
-__all__ = ["Unit", "Units", "grouped", "least_items", "padded", "uses"]
+__all__ = ["Unit", "Units", "gatherer", "grouped", "least_items", "padded", "uses"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class Unit:
     chunk: slice
     first: int
     last: int
+
+    @property
+    def whole(self) -> slice:
+        """The unit in the model's flat vector."""
+        return slice(self.start, self.start + self.parameters.size)
 
     @property
     def stretch(self) -> slice:
@@ -86,6 +92,29 @@ def padded(items: int, ranks: int, alignment: int) -> int:
     """
     multiple = 1 if alignment == 1 else alignment * ranks
     return -(-items // multiple) * multiple
+
+
+def gatherer(wholes: Sequence[slice], holding: Holding, all_gather: Callable[[Array, int], Array]) -> Whole:
+    """How ranks with a chunk of each unit get whole matrices: one after the other, those units that have any.
+
+    Args:
+        wholes: each unit's slice of the model's vector.
+        holding: a rank's chunks of them.
+        all_gather: the whole of a unit, given the chunk and the number of the unit.
+
+    Cost per rank: for each of these units, of n bytes on p ranks, an all-gather: n(p-1)/p bytes sent.
+    """
+
+    def whole(own: Array, chosen: Sequence[Matrix]) -> Iterator[tuple[Matrix, Array, slice]]:
+        for i, (unit, chunk, room) in enumerate(zip(wholes, holding.stretches, holding.rooms, strict=True)):
+            if inside := [matrix for matrix in chosen if unit.start <= matrix.span.start < unit.stop]:
+                items = all_gather(own[room], i)
+                for matrix in (matrix for matrix in inside if matrix.own.start < matrix.own.stop):
+                    begin, end = matrix.span.start, matrix.span.stop
+                    held = slice(max(chunk.start - begin, 0), min(chunk.stop, end) - begin)
+                    yield matrix, items[begin - unit.start : end - unit.start], held
+
+    return whole
 
 
 class _Sized(Protocol):

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from simdist.arrays import Array, copied, hold
 from simdist.comm import Communicator, Stream
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
+from simdist.optim.matrices import Whole
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import GRADIENTS, Method
@@ -22,7 +23,7 @@ from simdist.parallel.zero.observers import Observers
 from simdist.parallel.zero.offload import Offload
 from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.slots import Slots
-from simdist.parallel.zero.unit import Units, least_items
+from simdist.parallel.zero.unit import Units, gatherer, least_items
 from simdist.parallel.zero.weights import GatheredWeights, Weights, WholeWeights
 
 __all__ = ["FSDP", "ZeRO"]
@@ -113,9 +114,9 @@ class ZeRO(Method):
         self._gradients = self._make_gradients(dtype, side, side_sharing)
         self._weights = self._make_weights(dtype, side, side_sharing, prefetch)
         self._draw(seed)
-        own, holding = self._weights.own, self.units.holding
         kind = "numpy" if self.offload.updating == "host" else comm.device.kind
-        self.update = Update(own, holding, model.parameters, recipe, self.spread, holders=self._holders(), kind=kind)
+        how: dict[str, Any] = {"holders": self._holders(), "whole": self._whole(), "kind": kind}
+        self.update = Update(self._weights.own, self.units.holding, model.parameters, recipe, self.spread, **how)
         self.update.move(partial(self.offload.keep, "optimizer"))
 
     def _holders(self) -> Communicator:
@@ -173,6 +174,16 @@ class ZeRO(Method):
             unit.parameters.bind(weight[:size], gradient[:size])
             unit.parameters.initialize(seed)
             copied(self._weights.own[place], weight[unit.chunk])
+
+    def _whole(self) -> Whole:
+        """How a rank gets whole matrices."""
+
+        def all_gather(chunk: Array, i: int) -> Array:
+            unit = np.empty_like(chunk, shape=(self.units[i].room,))
+            self.sharing.all_gather(chunk, unit)
+            return unit
+
+        return gatherer([unit.whole for unit in self.units], self.units.holding, all_gather)
 
     # -- training ---------------------------------------------------------------------------------------
 

@@ -177,7 +177,7 @@ def measured(comm, model, recipe, zero_stage):
 @pytest.mark.slow(but=5)
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("kind", ["float64", "bf16"])
-@pytest.mark.parametrize("rule", ["sgd", "adamw", "adamw8bit", "lars", "lamb"])
+@pytest.mark.parametrize("rule", ["sgd", "adamw", "adamw8bit", "lars", "lamb", "muon"])
 def test_a_ledger_counts_what_is_predicted(zero_stage, kind, rule):
     recipe = adamw(kind, rule)
     for model in ("mlp", "gpt"):

@@ -49,7 +49,7 @@ def test_real_ranks_train_as_one(spmd, zero_stage):
 
 
 @pytest.mark.slow(but=7)
-@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw", "adamw8bit", "lars", "lamb"])
+@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw", "adamw8bit", "lars", "lamb", "muon"])
 @pytest.mark.parametrize("kind", ["float32", "bf16", "fp16"])
 @pytest.mark.parametrize("zero_stage", STAGES)
 def test_copies_stay_the_same_bits(zero_stage, kind, rule):
@@ -73,7 +73,7 @@ def norms(comm, zero_stage, rule):
     return found, whole(method), whole(other)
 
 
-@pytest.mark.parametrize("rule", ["adamw", "lars", "lamb"])
+@pytest.mark.parametrize("rule", ["adamw", "lars", "lamb", "muon"])
 @pytest.mark.parametrize("zero_stage", STAGES)
 def test_a_norm_counts_each_weight_once(zero_stage, rule):
     for found, weights, expected in virtual(norms, 4, zero_stage, rule):

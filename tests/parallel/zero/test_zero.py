@@ -57,7 +57,7 @@ def test_real_ranks_get_the_bits_of_virtual_ones(spmd, zero_stage):
 @pytest.mark.slow(but=8)
 @pytest.mark.parametrize("p", [2, 3, 4, 8])
 @pytest.mark.parametrize("zero_stage", STAGES)
-@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw", "lars", "lamb"])
+@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw", "lars", "lamb", "muon"])
 def test_every_rule_gives_the_bits_of_data_parallelism(p, zero_stage, rule):
     recipe = adamw("float32", rule)
     expected = virtual(replicated_gpt, p, recipe, zero_stage)[0]

@@ -1,0 +1,76 @@
+"""Updating: what the update of a part's weights takes, on the ranks of dp that share it."""
+
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from simdist.arrays import Array, partition, phantom
+from simdist.comm import Communicator
+from simdist.comm.device import use_device
+from simdist.comm.virtual.world import run_virtual
+from simdist.optim.matrices import whole_here
+from simdist.parallel.holding import Holding
+from simdist.parallel.memory import rule_bytes
+from simdist.parallel.spread import Spread
+from simdist.parallel.update import Update
+from simdist.parallel.zero.unit import gatherer
+from simdist.planning.job import Job, Part
+
+__all__ = ["Updating", "updating"]
+
+
+class Updating(NamedTuple):
+    """The cost of an update rule.
+
+    Attributes:
+        seconds: of a step, on the slowest rank.
+        state_bytes: of the rule, on the rank with most.
+        gathered_bytes: of each all-gather in a step.
+    """
+
+    seconds: float
+    state_bytes: int
+    gathered_bytes: tuple[int, ...] = ()
+
+
+def updating(job: Job, part: Part) -> Updating:
+    """The cost of updating a part: by the number of weights, or of a rule that gathers by a step of it on phantoms."""
+    if not job.recipe.gathers:
+        own = job.own(part)
+        return Updating(own * job.bench.update_s(job.config), rule_bytes(job.recipe, own))
+    cut = *job.bench.cut(job.config), len(job.holders.ranks), job.zero_stage, job.config.bucket_bytes, *part.layers
+    return job.bench.once(lambda: _of_all(job, part), "updating", job.recipe, job.recipe.maker, *cut)
+
+
+def _of_all(job: Job, part: Part) -> Updating:
+    p, each = len(job.holders.ranks), dict[tuple[str, ...], Updating]()
+    sizes = [max(piece.ends.values()) for piece in job.pieces(part)] if job.zero_stage else [part.size]
+    units = [slice(*ends) for ends in pairwise([0, *accumulate(sizes)])]
+    for rank in range(p):
+        chunks = (partition(unit.stop - unit.start, p)[rank] for unit in units)
+        holding = Holding(slice(u.start + c.start, u.start + c.stop) for u, c in zip(units, chunks, strict=True))
+        alike = tuple(str(holding.own(span)) for span in part.parameters.spans.values())
+        if alike not in each:
+            each[alike] = _on_rank(job, part, units, holding)
+    slowest = max(each.values())
+    return slowest._replace(state_bytes=max(found.state_bytes for found in each.values()))
+
+
+def _on_rank(job: Job, part: Part, units: list[slice], holding: Holding) -> Updating:
+    how, gathered = job.recipe, list[int]()
+
+    def all_gather(chunk: Array, i: int) -> Array:
+        unit = phantom(units[i].stop - units[i].start, chunk.dtype)
+        gathered.append(unit.nbytes)
+        return unit
+
+    def program(comm: Communicator) -> float:
+        use_device(comm, "phantom")
+        weights, gradient = (phantom(holding.size, how.precision.dtype) for _ in range(2))
+        whole = gatherer(units, holding, all_gather) if job.zero_stage else whole_here
+        update = Update(weights, holding, part.parameters, how, Spread(comm), whole=whole)
+        start_s = comm.clock()
+        update.step(gradient, 1.0)
+        return comm.clock() - start_s
+
+    seconds: float = run_virtual(program, 1, job.bench.machine(job.config), record=False)[0][0]
+    return Updating(seconds, rule_bytes(how, part.parameters, holding), tuple(gathered))
