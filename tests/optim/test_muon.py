@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from simdist.arrays import Meter, metered, phantom
 from simdist.errors import ArgumentError
@@ -27,6 +26,7 @@ def muon(like, *matrices, chosen=None, **options):
 @pytest.mark.parametrize(("dtype", "atol"), [("float64", 1e-13), ("float32", 1e-5)])
 def test_twenty_steps_of_pytorch(monkeypatch, shape, dtype, atol):
     """Which rounds to bfloat16 before it multiplies; here it does not."""
+    torch = pytest.importorskip("torch", minversion="2.9")
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
     rng = np.random.default_rng(1)
     first = rng.normal(size=shape).astype(dtype)
@@ -43,6 +43,7 @@ def test_twenty_steps_of_pytorch(monkeypatch, shape, dtype, atol):
 
 
 def test_a_step_is_as_in_bfloat16_but_for_rounding():
+    torch = pytest.importorskip("torch", minversion="2.9")
     first, gradient = np.random.default_rng(2).normal(size=(2, 24, 40))
     theirs = torch.nn.Parameter(torch.tensor(first))
     theirs.grad = torch.tensor(gradient)
