@@ -22,12 +22,13 @@ class Muon(AdamW):
         u ← orthogonalized(momentum · m + (1 - momentum) · g)
         w ← (1 - learning_rate · weight_decay) · w - learning_rate · 0.2 √max(rows, columns) · u
 
-    This step is about as large as one of AdamW, whose learning rate and decay therefore suit it. Weights in none of the
-    chosen matrices are updated by AdamW. Of a parameter of more than two axes the first counts rows; of one of experts
-    it counts matrices.
+    This step is about as large as one of AdamW, whose learning rate and decay therefore suit it (small models train
+    faster with five to ten times that rate). Weights in none of the chosen matrices are updated by AdamW. Of a
+    parameter of more than two axes the first counts rows; of one of experts it counts matrices.
 
     Ranks with shards of a matrix each gather it before it is orthogonalized, and keep their part of the result
-    (algorithm 1 of Liu et al.): they repeat each other's work.
+    (algorithm 1 of Liu et al.): they repeat each other's work, the more the more ranks share a layer. One rank for each
+    matrix, which sends the others their parts of the result, would not.
 
     Args:
         like, betas, epsilon, weight_decay: as in `AdamW`.

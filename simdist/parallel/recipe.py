@@ -222,7 +222,7 @@ def _lamb(recipe: Recipe, like: Array, matrices: Matrices, combine: Combine) -> 
     return LAMB(like, matrices, combine=combine, betas=recipe.betas, weight_decay=recipe.weight_decay, decay=matrices)
 
 
-@optimizer("muon", whole_matrices=True, gathers=True, learning_rate=0.001, weight_decay=0.01, momentum=0.95, **_BETAS)
+@optimizer("muon", whole_matrices=True, gathers=True, learning_rate=0.01, weight_decay=0.01, momentum=0.95, **_BETAS)
 def _muon(recipe: Recipe, like: Array, matrices: Matrices, combine: Combine) -> Optimizer:
     """Of all matrices but the first and the last layer's, as in both papers: the tables of words and places, and what
     makes logits.
