@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Options that you give are fixed. The others among dp, tp, pp, zero, shards, schedule, micro_batches, "
         "chunks, sequence_parallel and recompute are searched in all combinations, with --experts also ep, and for "
         f"windows of {LONG:,} tokens or more sp, with ulysses or ring_attention; given one of these, for all windows. "
+        "Ranks that share layers (tp x sp x ep) are tried within a node, unless you give them. "
         "The time of a step is composed of the times of its parts on the modelled cluster. The model "
         "is a GPT unless --model says mlp. The last line is the command that executes the best plan on that cluster, "
         "without data."

@@ -29,15 +29,21 @@ __all__ = ["Job", "Part", "Piece", "check_kinds", "check_known"]
 
 T = TypeVar("T")
 
+_EXECUTED = "; simdist train --world virtual --device phantom times others"
+
 
 def check_known(settings: Mapping[str, Any]) -> None:
     """Raise ArgumentError if these settings include a feature that is not predicted."""
     for name, known in (("method", CUT_METHODS), ("offload", ("none",)), ("compress", ()), ("algorithm", ("auto",))):
         if settings.get(name) not in (None, *known):
-            raise ArgumentError(f"{name} is {settings[name]}; plans are of {name} {', '.join(known) or 'none'}")
+            instead = _EXECUTED if name in ("offload", "algorithm") else ""
+            raise ArgumentError(
+                f"{name} is {settings[name]}; plans are of {name} {', '.join(known) or 'none'}{instead}"
+            )
     if is_updating(settings.get("schedule")):
         raise ArgumentError(
             f"schedule is {settings['schedule']}; plans are of those that update after all micro-batches, such as 1f1b"
+            f"{_EXECUTED}"
         )
 
 

@@ -229,7 +229,7 @@ def check_over_slow_links(schedule, bytes_per_s):
     [
         ({"schedule": "pipedream", "pp": 2, "micro_batches": 2}, "schedule is pipedream; plans are of those"),
         ({"method": "map-reduce", "device": "cpu"}, "method is map-reduce; plans are of method ddp"),
-        ({"zero": 3, "offload": "parameters"}, "offload is parameters; plans are of offload none"),
+        ({"zero": 3, "offload": "parameters"}, "plans are of offload none; simdist train --world virtual"),
         ({"zero": 3, "shards": 3}, "shards is 3, and dp 8; needs a divisor"),
         (
             {"micro_batches": 3},
