@@ -102,7 +102,8 @@ _OWN = (
     # NVIDIA's data sheets: dense rates of FP64 (on matrix units where it has such), of FP32 (not TF32, which rounds to
     # 19 bits), of BF16 (P100, V100: FP16), of FP8 (0 where there is none, which computes in 16 bits) and of FP4 where
     # there is, memory, NVLink both ways, one network card (of DGX-1 and DGX-2 100 Gb/s; of a node of four GH200, as in
-    # Alps, 200).
+    # Alps, 200). Of memory their GB are nearly GiB (nvidia-smi has 81,559 MiB of an H100's 80 GB), which leaves 7% for
+    # what is not an array.
     _dgx("p100", (5.3, 10.6, 21.2, 0), 732, 16, 160, 12.5, nics=4, host=_DGX1),
     _dgx("v100", (7.8, 15.7, 125, 0), 900, 32, 300, 12.5, nics=4, host=_DGX1),
     _dgx("a100", (19.5, 19.5, 312, 0), 2039, 80, 600, 25, nics=8, host=_DGX_A100),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from simdist.cluster import preset
-from simdist.nn.formulas import model_flops
+from simdist.nn.formulas import matmul_flops, model_flops
 from simdist.planning import Execution, Plan, Plans, Workbench, planned
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
@@ -100,8 +100,19 @@ def test_whether_devices_compute_at_their_peak_is_told(flops, memory, told):
     device = replace(h100.device, flops_efficiency=flops, memory_efficiency=memory)
     bench = Workbench(h100.with_(device=device), 1)
     assert headline(Config(**GPT, precision="bf16"), bench).endswith(f"of 989.4 TFLOP/s in bf16{told}")
-    at_peak = "The devices compute at their peak: a lower bound on the time; flops_efficiency in"
-    assert table([plan()], bench)[-1].startswith(at_peak) == (flops == memory == 1)
+    legend = table([plan()], bench)
+    assert any(line.startswith("The devices compute at their peak: ") for line in legend) == (flops == memory == 1)
+
+
+def test_what_memory_leaves_out_is_told(made_up):
+    assert any(line.startswith("Memory: of arrays. Drivers, NCCL") for line in table([plan()], Workbench("h100", 1)))
+
+
+@pytest.mark.parametrize("flash", [False, True])
+def test_attention_of_either_kind_skips_scores_that_count_for_mfu(flash, made_up):
+    one = plan(context_bytes=8192, flash_attention=flash)
+    assert matmul_flops(shape(one.config), 64) < model_flops(shape(one.config), 64)
+    assert "above 100% where attention on long windows skips those scores." in table([one], Workbench("h100", 1))
 
 
 def test_axes_of_one_plan_have_a_column_for_all(made_up):
