@@ -9,7 +9,7 @@ from simdist.cli.picture_file import write
 from simdist.cli.plan_options import add_where, command, given_of
 from simdist.cli.settings import add_options
 from simdist.errors import require_least
-from simdist.planning import Workbench, details, headline, overview, search
+from simdist.planning import Workbench, details, headline, overview, run_text, search
 from simdist.planning import execute as carried_out
 from simdist.planning.space import LONG
 from simdist.plots import plan_bars
@@ -55,7 +55,10 @@ def execute(args: argparse.Namespace) -> int:
         print(f"No tp of 2, 4, … divides a vocabulary of {vocabulary:,}, so none was tried: pad it, as with")
         print(f"--vocabulary {padded}, to let tp be searched, too.\n")
     print("the fastest of these:" if plans.best else "the smallest of these:")
-    print(*details(shown, bench, carried_out(shown.config, bench) if args.execute else None), "", sep="\n")
+    print(*details(shown, bench, carried_out(shown.config, bench) if args.execute else None), sep="\n")
+    if "steps" in given:
+        print(run_text(shown, bench))
+    print()
     print(command(args, given, shown.config))
     if args.picture is not None and plans.best:
         write(plan_bars(plans.best[: args.top], bench), args.picture)

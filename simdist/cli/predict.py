@@ -4,7 +4,7 @@ import argparse
 
 from simdist.cli.plan_options import add_where, command, given_of
 from simdist.cli.settings import add_options
-from simdist.planning import Workbench, details, fit_text, fitted_efficiency, headline, planned, table
+from simdist.planning import Workbench, details, fit_text, fitted_efficiency, headline, planned, run_text, table
 from simdist.planning import execute as carried_out
 from simdist.planning.fitting import check_measured
 from simdist.planning.job import check_known
@@ -40,6 +40,8 @@ def execute(args: argparse.Namespace) -> int:
     print(*details(plan, bench, carried_out(config, bench) if args.execute else None), sep="\n")
     fits = plan.num_bytes <= bench.cluster.device.memory_bytes
     print(fit_text(plan.num_bytes, bench.cluster), *([] if fits else ["simdist plan searches ways that fit"]), sep="; ")
+    if "steps" in given:
+        print(run_text(plan, bench))
     if args.measured is not None:
         share = fitted_efficiency(config, bench.cluster, args.ranks, args.measured)
         print(f"a step of {args.measured:g} s is predicted with flops_efficiency = {share:.3g}, of [device] in a file")

@@ -27,7 +27,7 @@ from simdist.planning.speedup import (
     universal_speedup,
 )
 from simdist.planning.step import Step, computing_s
-from simdist.planning.text import details, fit_text, headline, mesh_text, overview, table, zero_text
+from simdist.planning.text import details, fit_text, headline, mesh_text, overview, run_text, table, zero_text
 from simdist.planning.workbench import Workbench
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "overview",
     "pipeline_weights",
     "planned",
+    "run_text",
     "search",
     "sun_ni_speedup",
     "table",

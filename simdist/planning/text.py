@@ -16,7 +16,7 @@ from simdist.training.models import build, shape
 from simdist.training.report import count
 from simdist.words import aligned, counted
 
-__all__ = ["details", "fit_text", "headline", "mesh_text", "overview", "table", "zero_text"]
+__all__ = ["details", "fit_text", "headline", "mesh_text", "overview", "run_text", "table", "zero_text"]
 
 _LEGEND = (
     "8 of 2: eight micro-batches of two windows. Shares of a step: communication within layers, of which only ring",
@@ -89,6 +89,14 @@ def fit_text(num_bytes: float, cluster: Cluster, who: str = "the fullest rank") 
     return f"{verdict}: {who} holds {_bytes(num_bytes)}, and a device has {_bytes(has)}"
 
 
+def run_text(plan: Plan, bench: Workbench) -> str:
+    """How long all steps take, and how many hours of a device that is."""
+    steps, hours = plan.config.steps, plan.config.steps * plan.step.seconds / 3600
+    tokens = f"{counted(steps, 'step')}, of {_digits(steps * _tokens(plan.config) / 1e9, 3)} billion tokens"
+    took = f"{_digits(hours / 24, 3)} days, {_digits(hours * bench.ranks, 3)} device hours"
+    return f"{tokens}, take {took}, if nothing fails"
+
+
 def mesh_text(plan: Plan) -> str:
     """The axes of a plan's mesh with more than one rank."""
     sizes = {axis: plan.sizes[axis] for axis in ("dp", "tp", "pp", "sp", "ep")}
@@ -109,7 +117,6 @@ def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
     """The cells of a plan, in the columns of `_head`."""
     config, sizes, step = plan.config, plan.sizes, plan.step
     windows = config.global_batch_size // (sizes["dp"] * sizes["ep"] * config.micro_batches)
-    tokens = config.global_batch_size * (config.context_bytes if config.model == "gpt" else 1)
     marks = {"tp": "s" if config.sequence_parallel else "", "sp": "u" if config.ulysses else ""}
     return [
         *(f"{sizes[axis]}{marks.get(axis, '')}" for axis in axes),
@@ -118,11 +125,16 @@ def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
         f"{config.micro_batches} of {windows}",
         config.recompute or "-",
         _time(step.seconds),
-        f"{tokens / step.seconds:,.0f}",
+        f"{_tokens(config) / step.seconds:,.0f}",
         _mfu(config, bench, step.seconds),
         *(f"{part_s / step.seconds:.1%}" for part_s in plan.parts_s(bench)[1:]),
         _bytes(plan.num_bytes),
     ]
+
+
+def _tokens(config: Config) -> int:
+    """The tokens of a step; of an MLP, whose window predicts a single one, the windows."""
+    return config.global_batch_size * (config.context_bytes if config.model == "gpt" else 1)
 
 
 def _mfu(config: Config, bench: Workbench, seconds: float) -> str:

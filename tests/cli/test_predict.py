@@ -47,6 +47,15 @@ def test_whether_it_fits(capsys):
     assert "simdist plan" not in told
 
 
+@pytest.mark.parametrize("verb", ["predict", "plan"])
+def test_how_long_all_steps_take_if_they_are_given(verb, capsys):
+    _, told, _ = printed(capsys, verb, *SMALL, *FIXED)
+    assert "device hours" not in told
+    _, told, _ = printed(capsys, verb, *SMALL, *FIXED, "--steps=1000000")
+    step_ms, days = float(re.search(r"\nstep +([\d.]+) ms", told)[1]), re.search(r"take ([\d.]+) days", told)[1]
+    assert float(days) == pytest.approx(step_ms * 1000 / 86400, rel=5e-3)
+
+
 def test_a_measured_time_tells_what_devices_reach(capsys, tmp_path):
     words = ["--ranks=4", "--model=gpt2-large", "--batch=32", "--precision=bf16"]
     _, told, _ = printed(capsys, "predict", "--cluster=h100", *words, "--measured=1.5")

@@ -13,7 +13,7 @@ from simdist.planning import Execution, Plan, Plans, Workbench, planned
 from simdist.planning.job import Job
 from simdist.planning.papers import papers
 from simdist.planning.step import Step, computing_s, sending_s
-from simdist.planning.text import _bytes, _time, details, fit_text, headline, mesh_text, overview, table
+from simdist.planning.text import _bytes, _time, details, fit_text, headline, mesh_text, overview, run_text, table
 from simdist.training import Config
 from simdist.training.models import shape
 
@@ -113,6 +113,13 @@ def test_attention_of_either_kind_skips_scores_that_count_for_mfu(flash, made_up
     one = plan(context_bytes=8192, flash_attention=flash)
     assert matmul_flops(shape(one.config), 64) < model_flops(shape(one.config), 64)
     assert "above 100% where attention on long windows skips those scores." in table([one], Workbench("h100", 1))
+
+
+def test_how_long_a_run_takes(made_up):
+    told = run_text(plan(steps=86_400), Workbench("h100", 8))
+    assert told == "86,400 steps, of 0.177 billion tokens, take 2 days, 384 device hours, if nothing fails"
+    one = plan(steps=1)._replace(config=Config(model="mlp", global_batch_size=64, steps=1, device="phantom"))
+    assert run_text(one, Workbench("h100", 8)).startswith("1 step, of 6.4e-08 billion tokens, take 2.31e-05 days, ")
 
 
 def test_axes_of_one_plan_have_a_column_for_all(made_up):
