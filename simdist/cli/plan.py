@@ -6,7 +6,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from simdist.cli.picture_file import write
-from simdist.cli.plan_options import add_where, command, given_of
+from simdist.cli.plan_options import add_where, command, given_of, left_out
 from simdist.cli.settings import add_options
 from simdist.errors import require_least
 from simdist.planning import Workbench, details, headline, overview, run_text, search
@@ -48,7 +48,13 @@ def execute(args: argparse.Namespace) -> int:
     with tqdm(unit=" ways", leave=False, disable=None) as bar:
         plans = search(given, bench, bar.update)
     shown = (plans.best or plans.too_large)[0]
-    print(headline(shown.config, bench), *overview(plans, bench, args.top), "", sep="\n")
+    print(
+        headline(shown.config, bench),
+        *left_out(given, shown.config, bench),
+        *overview(plans, bench, args.top),
+        "",
+        sep="\n",
+    )
     vocabulary = shown.config.vocabulary
     if vocabulary is not None and vocabulary % 2 and args.ranks % 2 == 0 and "tp" not in given:
         padded = -(-vocabulary // _PADDED) * _PADDED

@@ -9,9 +9,13 @@ from simdist.cli.settings import as_words, given_options
 from simdist.cluster import presets
 from simdist.errors import ArgumentError
 from simdist.launch import command_words
+from simdist.planning import Workbench
 from simdist.training import Config, merged, read_toml
 
-__all__ = ["add_where", "command", "given_of"]
+__all__ = ["add_where", "command", "given_of", "left_out"]
+
+_LONG = 1024
+"""Tokens of a window from which on the scores of attention are most of a block's activations."""
 
 _OPEN: dict[str, Any] = {"dp": 0, "tp": 1, "pp": 1, "sp": 1, "ep": 1, "micro_batches": 1, "zero": 0, "shards": 0}
 _OPEN |= {"sequence_parallel": False, "ulysses": False, "schedule": None, "recompute": "none"}
@@ -40,6 +44,17 @@ def given_of(args: argparse.Namespace) -> dict[str, Any]:
     if given.get("device", "phantom") != "phantom":
         raise ArgumentError(f"device is {given['device']}; plans need device phantom")
     return given
+
+
+def left_out(given: Mapping[str, Any], config: Config, bench: Workbench) -> list[str]:
+    """Lines on defaults, meant for small models on any machine, that hardly anybody wants on a cluster of GPUs."""
+    rate, best = (cluster.device.flops_per_s for cluster in (bench.machine(config), bench.cluster))
+    found = []
+    if "precision" not in given and rate < best:
+        found.append(f"--precision was not given; with bf16 these devices compute {best / rate:.3g} times as fast.")
+    if config.model == "gpt" and "flash_attention" not in given and config.context_bytes >= _LONG:
+        found.append("--flash-attention was not given; without it all scores and probabilities pass through memory.")
+    return found
 
 
 def command(args: argparse.Namespace, given: Mapping[str, Any], config: Config) -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from simdist.cli.plan_options import add_where, command, given_of
+from simdist.cli.plan_options import add_where, command, given_of, left_out
 from simdist.cli.settings import add_options
 from simdist.planning import Workbench, details, fit_text, fitted_efficiency, headline, planned, run_text, table
 from simdist.planning import execute as carried_out
@@ -36,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
     check_known(given)
     config = Config(**given | {"device": "phantom"})
     plan = planned(config, bench)
-    print(headline(config, bench), "", *table([plan], bench), "", sep="\n")
+    print(headline(config, bench), *left_out(given, config, bench), "", *table([plan], bench), "", sep="\n")
     print(*details(plan, bench, carried_out(config, bench) if args.execute else None), sep="\n")
     fits = plan.num_bytes <= bench.cluster.device.memory_bytes
     print(fit_text(plan.num_bytes, bench.cluster), *([] if fits else ["simdist plan searches ways that fit"]), sep="; ")

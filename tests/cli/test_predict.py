@@ -56,6 +56,29 @@ def test_how_long_all_steps_take_if_they_are_given(verb, capsys):
     assert float(days) == pytest.approx(step_ms * 1000 / 86400, rel=5e-3)
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--cluster=h100"], ["--precision was not given; with bf16 these devices compute 14.8 times as fast."]),
+        (["--cluster=this-machine"], []),
+        (["--cluster=h100", "--precision=float32"], []),
+        (
+            ["--cluster=h100", "--precision=bf16", "--context=1024"],
+            ["--flash-attention was not given; without"],
+        ),
+        (["--cluster=h100", "--precision=bf16", "--context=1024", "--flash-attention"], []),
+        (["--cluster=h100", "--precision=bf16", "--context=1024", "--model=mlp"], []),
+    ],
+    ids=str,
+)
+def test_a_default_that_fits_no_cluster_of_gpus_is_told(words, found, capsys):
+    code, told, _ = printed(capsys, "predict", "--ranks=2", *words)
+    lines = [line for line in told.splitlines() if "was not given" in line]
+    assert code == 0
+    assert all(map(str.startswith, lines, found))
+    assert len(lines) == len(found)
+
+
 def test_a_measured_time_tells_what_devices_reach(capsys, tmp_path):
     words = ["--ranks=4", "--model=gpt2-large", "--batch=32", "--precision=bf16"]
     _, told, _ = printed(capsys, "predict", "--cluster=h100", *words, "--measured=1.5")
