@@ -24,8 +24,7 @@ _LEGEND = (
     "that is not overlapped (gradients), updating weights (update); the rest is computing.",
     "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak;",
     "above 100% where attention on long windows skips those scores.",
-    "Memory: of arrays. Drivers, NCCL and fragmentation take some GB more; an H100 has 85.5 GB, of which its preset,",
-    "like its maker, says 80.",
+    "Memory: of arrays. Drivers, NCCL and fragmentation take some GB more.",
 )
 _AT_PEAK = (
     "The devices compute at their peak: on GPUs, published runs of dense models took 1.3 to 2.1 times as long;",
