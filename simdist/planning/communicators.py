@@ -6,7 +6,7 @@ from typing import NamedTuple
 from simdist.planning.group import Group
 from simdist.planning.job import Job
 from simdist.planning.updating import updating
-from simdist.training.layout import mesh_sizes
+from simdist.training.methods import CUTTING
 
 __all__ = ["Called", "communicators"]
 
@@ -29,12 +29,13 @@ class Called(NamedTuple):
 def communicators(job: Job, rank: int) -> Iterator[Called]:
     """Those of a pipeline rank in training, with the collectives on each.
 
-    Where each rank has a whole replica, the ranks of dp are all ranks; where stages are not cut further, those of pp
-    have one model. Gradients are reduced on a second stream during backward, and by ZeRO always; in stage 3 weights are
-    gathered there. Sums over other axes, and of copies, have communicators apart from those within layers.
+    Where no model is cut, the ranks of dp are all ranks; where stages are not cut further, those of pp have one model.
+    Gradients are reduced on a second stream during backward, and by ZeRO always; in stage 3 weights are gathered there.
+    Sums over other axes, and of copies, have communicators apart from those within layers.
     """
     part, zero, everything = job.parts[rank], job.zero_stage, ("pp", "copies", "holders", "ep", "sp", "tp")
-    dp = "dp" if mesh_sizes(job.config, job.bench.ranks) else "all"
+    cut = job.pipelined or job.config.experts or any(job.sizes[axis] > 1 for axis in CUTTING)
+    dp = "dp" if cut else "all"
     one_model, late = len(job.copies.ranks) == 1, job.pipelined or job.config.method == "dp"
     holders = dp if one_model else "holders"
     gathering = "holders, beside" if zero == 3 else holders
