@@ -10,7 +10,15 @@ from simdist.optim.norm import alone
 from simdist.parallel.holding import Holding
 from simdist.parallel.recipe import Recipe
 
-__all__ = ["MemoryRow", "Prediction", "memory_rows", "optimizer_state", "replicated_memory", "rule_bytes"]
+__all__ = [
+    "MemoryRow",
+    "Prediction",
+    "memory_rows",
+    "num_weights",
+    "optimizer_state",
+    "replicated_memory",
+    "rule_bytes",
+]
 
 
 class Prediction(NamedTuple):
@@ -51,7 +59,7 @@ def optimizer_state(recipe: Recipe, weights: int | Parameters) -> Prediction:
     Source: Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1 (K = 12 for Adam with masters); Dettmers et al.
     2022, arXiv 2110.02861, section 1.
     """
-    precision, n = recipe.precision, _count(weights)
+    precision, n = recipe.precision, num_weights(weights)
     masters = precision.master_dtype.itemsize * n if precision.mixed else 0
     num_bytes = masters + rule_bytes(recipe, weights)
     return Prediction(num_bytes, masters + 2 * n if recipe.optimizer == "adamw8bit" else num_bytes)
@@ -62,12 +70,13 @@ def rule_bytes(recipe: Recipe, weights: int | Parameters, holding: Holding | Non
     `optimizer_state`, or for what a rank holds of it.
     """
     known = weights if isinstance(weights, Parameters) else Parameters([])
-    held = holding or Holding.of_all(_count(weights))
+    held = holding or Holding.of_all(num_weights(weights))
     rule = recipe.rule(phantom(held.size, recipe.precision.master_dtype), known, held, alone)
     return sum(x.nbytes for x in rule.state.values())
 
 
-def _count(weights: int | Parameters) -> int:
+def num_weights(weights: int | Parameters) -> int:
+    """Their number, given as in `optimizer_state`."""
     return weights.size if isinstance(weights, Parameters) else weights
 
 
@@ -83,10 +92,10 @@ def replicated_memory(
 
     The papers' activations are of `Shape.in_papers` only.
     """
-    e, num_weights = recipe.precision.dtype.itemsize, _count(weights)
+    e, n = recipe.precision.dtype.itemsize, num_weights(weights)
     found = {
-        "parameters": Prediction(e * num_weights, e * num_weights),
-        "gradients": Prediction(e * num_weights, e * num_weights),
+        "parameters": Prediction(e * n, e * n),
+        "gradients": Prediction(e * n, e * n),
         "optimizer state": optimizer_state(recipe, weights),
     }
     if shape is not None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.nn import Model, Parameters
 from simdist.parallel.buckets import BUCKET_BYTES
-from simdist.parallel.memory import optimizer_state, rule_bytes
+from simdist.parallel.memory import num_weights, optimizer_state, rule_bytes
 from simdist.parallel.recipe import Recipe
 from simdist.parallel.zero.sharing import check_shards
 from simdist.parallel.zero.slots import Slots
@@ -80,8 +80,7 @@ def paper_kept(recipe: Recipe, weights: int | Parameters, ranks: int, zero_stage
         ArgumentError: as of `paper_bytes`.
     """
     parameters, gradients, state = _shares(ranks, zero_stage)
-    count = weights.size if isinstance(weights, Parameters) else weights
-    short = count * recipe.precision.dtype.itemsize
+    short = num_weights(weights) * recipe.precision.dtype.itemsize
     return {
         "parameters": short * parameters,
         "gradients": short * gradients,
