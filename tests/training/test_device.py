@@ -41,7 +41,7 @@ MORE = {
     "offload to disk": (2, {"zero": 2, "offload": "gradients", "offload_to": "disk", "precision": "fp16"}, 1e-3),
     "recompute": (1, {"recompute": "selective"}, 1e-6),
     "flash": (1, {"flash_attention": True, "dropout": 0.1}, 1e-6),
-    **{name: (1, {"optimizer": name}, 1e-6) for name in ("sgd", "adam", "adamw8bit", "lars", "lamb")},
+    **{name: (1, {"optimizer": name}, 1e-6) for name in ("sgd", "adam", "adamw8bit", "lars", "lamb", "muon")},
 }
 
 
