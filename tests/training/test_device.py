@@ -41,6 +41,10 @@ MORE = {
     "offload to disk": (2, {"zero": 2, "offload": "gradients", "offload_to": "disk", "precision": "fp16"}, 1e-3),
     "recompute": (1, {"recompute": "selective"}, 1e-6),
     "flash": (1, {"flash_attention": True, "dropout": 0.1}, 1e-6),
+    "four ranks, tp and pp": (4, {"tp": 2, "pp": 2, "micro_batches": 2}, 1e-6),
+    "four ranks, zero bubbles": (4, {"layers": 4, "schedule": "zb-h1", "micro_batches": 2}, 1e-6),
+    "four ranks, muon, zero 3": (4, {"optimizer": "muon", "zero": 3}, 1e-6),
+    "four ranks, experts, tp": (4, LLAMA | {"experts": 2, "ep": 2, "tp": 2}, 1e-6),
     **{name: (1, {"optimizer": name}, 1e-6) for name in ("sgd", "adam", "adamw8bit", "lars", "lamb", "muon")},
 }
 
