@@ -58,7 +58,9 @@ class ndarray:
         self._memory = memptr
         self.base = None
 
-    shape = property(lambda self: self._held.shape)
+    shape = property(
+        lambda self: self._held.shape, lambda self, shape: setattr(self, "_held", self._held.reshape(shape))
+    )
     dtype = property(lambda self: self._held.dtype)
     size = property(lambda self: self._held.size)
     ndim = property(lambda self: self._held.ndim)
