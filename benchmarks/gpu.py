@@ -6,7 +6,8 @@
     bandwidth   of copies on the card, counting bytes read and bytes written
     all-reduce  of arrays on the card, by each path, against 2 p n bytes at that rate, the minimum
     latency     of short messages and short all-reduces
-    step        of a GPT, beside PyTorch eager at the same precision, both as a share of the rate of products
+    step        of a GPT, beside PyTorch eager at the same precision, both as a share of the rate of products, and
+                beside its prediction from the card's rates of copies and products
 
 Every part runs in separate processes. Without a card the benchmark says so and ends with code 2.
 """
@@ -25,8 +26,11 @@ import numpy as np
 
 from benchmarks.gpu_parts import BATCH, PARTS, SHAPE
 from simdist.arrays.kind import device_library
+from simdist.cluster import Device, preset
 from simdist.errors import SimdistError
 from simdist.nn.formulas import matmul_flops
+from simdist.planning import Workbench, planned
+from simdist.training import Config
 
 __all__ = ["main"]
 
@@ -106,6 +110,23 @@ def _tell_all_reduce(found: dict[str, Any], card: dict[str, Any], args: Namespac
             )
 
 
+def _predicted(name: str, card: dict[str, Any]) -> dict[str, float]:
+    """The step and its arrays as `simdist predict` has them, on a device of the rates that were measured."""
+    rate = card["matmul_flops_per_s"][name]
+    device = Device(card["card"], rate, card["copy_bytes_per_s"], card["total_bytes"])
+    sizes = {size: getattr(SHAPE, size) for size in ("layers", "width", "heads", "vocabulary")}
+    config = Config(
+        model="gpt",
+        **sizes,
+        context_bytes=SHAPE.context,
+        flash_attention=SHAPE.flash,
+        global_batch_size=BATCH,
+        precision="bf16" if name == "bf16" else "float32",
+    )
+    plan = planned(config, Workbench(preset("h100").with_(device=device), 1))
+    return {"step_s": plan.step.seconds, "num_bytes": plan.num_bytes}
+
+
 def _tell_step(name: str, ours: dict[str, Any], theirs: dict[str, Any], card: dict[str, Any]) -> None:
     flops, peak = matmul_flops(SHAPE, BATCH), card["matmul_flops_per_s"][name]
     for who, seen in (("simdist", ours), ("PyTorch eager", theirs)):
@@ -119,6 +140,13 @@ def _tell_step(name: str, ours: dict[str, Any], theirs: dict[str, Any], card: di
     if "step_s" in ours and "step_s" in theirs:
         ours["times_pytorch"] = theirs["step_s"] / ours["step_s"]
         print(f"  {name}: {ours['times_pytorch']:.2f} x PyTorch's speed")
+    if "step_s" in ours:
+        predicted = ours["predicted"] = _predicted(name, card)
+        print(
+            f"  {name}, predicted     {predicted['step_s'] * 1e3:>9.1f} ms, {predicted['num_bytes'] / 1e9:.1f} GB; "
+            f"simdist takes {ours['step_s'] / predicted['step_s']:.2f} x as long, "
+            f"and the card has {ours['used_bytes'] / 1e9:.1f} GB in use"
+        )
 
 
 def measure(args: Namespace) -> dict[str, Any]:
