@@ -163,7 +163,10 @@ def test_nan_is_within_no_limits(require):
 GPT2 = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50257)
 FORMULAS = [
     (bus_bytes_per_s, {"operation": "all_reduce", "ranks": 4, "num_bytes": 1 << 30, "seconds": 2}),
-    (formulas.kv_cache_bytes, {"shape": GPT2, "tokens": 1 << 30, "item_bytes": 2}),
+    (
+        formulas.kv_cache_bytes,
+        {"shape": GPT2, "tokens": 1 << 30, "item_bytes": 2, "window": 1 << 20, "whole_every": 2},
+    ),
     (formulas.matmul_flops, {"shape": GPT2, "sequences": 1 << 10}),
     (formulas.model_flops, {"shape": GPT2, "sequences": 1 << 10}),
     (
@@ -196,7 +199,7 @@ def test_formulas_count_with_numbers_of_any_size(formula, given):
 @pytest.mark.parametrize("wrong", ["4", None, float("nan"), -1, [4]])
 @pytest.mark.parametrize(("formula", "given"), FORMULAS, ids=lambda each: getattr(each, "__name__", ""))
 def test_formulas_refuse_what_is_no_number(formula, given, wrong):
-    for name in given.keys() - {"kv_width"} if wrong is None else given:
+    for name in given.keys() - {"kv_width", "window"} if wrong is None else given:
         with pytest.raises(ArgumentError):
             formula(**given | {name: wrong})
 

@@ -120,18 +120,28 @@ def num_active_parameters(shape: Shape, embeddings: bool = True) -> int:
 
 
 @as_declared
-def kv_cache_bytes(shape: Shape, tokens: float = 1, item_bytes: float = 2) -> float:
+def kv_cache_bytes(
+    shape: Shape, tokens: float = 1, item_bytes: float = 2, window: float | None = None, whole_every: int = 0
+) -> float:
     """The bytes of the keys and values that a model keeps of these tokens, to continue a text: 2 k l items a token.
 
     Latent attention keeps c + r features a token and layer: the latent vector, and what of the keys is rotated.
 
-        kv_cache_bytes(published("deepseek-v3"))        # 70,272 bytes a token; llama3-405b 516,096
+    Args:
+        window: how many tokens a query sees, and so a layer keeps, at most (sliding windows, or chunks); None for all.
+        whole_every: n, if every n-th layer sees all tokens nevertheless: 2 in Gemma 2 and gpt-oss, 4 in Llama 4, 6 in
+            Gemma 3; 0 for none, as in Mistral 7B.
 
-    Source: Zhao et al. 2025, arXiv 2505.09343, table 1.
+        kv_cache_bytes(published("deepseek-v3"))        # 70,272 bytes a token; llama3-405b 516,096
+        kv_cache_bytes(published("mistral-7b"), 32_768, window=4096)        # an eighth of what all tokens need
+
+    Source: Zhao et al. 2025, arXiv 2505.09343, table 1; windows, Jiang et al. 2023, arXiv 2310.06825, section 2.
     """
     latent = shape.kv_latent_width
     features = shape.key_value_width if latent is None else latent + shape.rotary_features
-    return tokens * shape.layers * features * item_bytes
+    near = shape.layers - (shape.layers // whole_every if whole_every else 0)
+    kept = shape.layers * tokens if window is None else near * min(tokens, window) + (shape.layers - near) * tokens
+    return kept * features * item_bytes
 
 
 def _perceptron_parameters(shape: Shape, f: int) -> int:

@@ -244,6 +244,16 @@ def test_more_keys_and_values(name, tokens, item_bytes, num_bytes, rel):
     assert kv_cache_bytes(published(name), tokens, item_bytes) == pytest.approx(num_bytes, rel=rel)
 
 
+def test_windows_keep_fewer_keys_and_values():
+    mistral, gemma = published("mistral-7b"), published("gemma3-27b")
+    assert kv_cache_bytes(mistral, 32_768) / kv_cache_bytes(mistral, 32_768, window=4096) == 8  # arXiv 2310.06825
+    assert kv_cache_bytes(mistral, 100, window=4096) == kv_cache_bytes(mistral, 100)
+    whole = [layer % 6 == 5 for layer in range(62)]  # its config.json: five of these, then one of those
+    kept = sum(32_768 if all_tokens else 1024 for all_tokens in whole)
+    near = kv_cache_bytes(gemma, 32_768, window=1024, whole_every=6)
+    assert near == kept * kv_cache_bytes(gemma) / 62
+
+
 @pytest.mark.parametrize("cut", [1, 2])
 def test_outside_its_layers_a_model_keeps_what_megatrons_paper_says(cut):
     shape = Shape(layers=3, width=24, heads=4, context=16, vocabulary=12)
