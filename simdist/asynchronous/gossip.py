@@ -24,7 +24,7 @@ holds it. The distance from it is the consensus error, ‖x_i - x̄‖² summed 
 Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 import numpy as np
@@ -72,7 +72,11 @@ class Neighbourhood:
         self._sends: list[Request] = []
 
     def begin(self, x: Array, notice: int = 0) -> None:
-        """Send x to those that average with it, and post receives for theirs. The stop notice is the messages' tag."""
+        """Send x to those that average with it, and post receives for theirs.
+
+        Args:
+            notice: the messages' tag, a stop notice: how many steps are left; 0 if all continue to the last.
+        """
         self._receives = [self._comm.irecv(x_j, j, ANY) for j, x_j in self._received.items()]
         self._sends = [self._comm.isend(x, i, notice) for i in self._listeners]
 
@@ -91,37 +95,6 @@ class Neighbourhood:
         return notices
 
 
-class _StopNotice:
-    """The step at which all ranks stop, as far as this rank knows.
-
-    Args:
-        steps: the number of steps without a stop notice.
-        reach: the number of steps after which this rank's notice has reached all.
-        asked: whether this rank is asked to stop.
-
-    Attributes:
-        end: the step before which this rank will stop.
-    """
-
-    def __init__(self, steps: int, reach: Callable[[], int], asked: Asked) -> None:
-        self.end = steps
-        self._steps = steps
-        self._reach = reach
-        self._asked = asked
-
-    def to_send(self, step: int) -> int:
-        """The notice to send in this step: how many steps are left; 0 if all continue to the last."""
-        if self.end == self._steps and self._asked():
-            self.end = min(self.end, step + self._reach())
-        return self.end - step if self.end < self._steps else 0
-
-    def receive(self, step: int, notices: list[int]) -> None:
-        """Process the neighbours' notices of this step."""
-        for steps_left in notices:
-            if steps_left:
-                self.end = min(self.end, step + steps_left)
-
-
 def d_psgd(worker: Worker, mixing: Mixing | Sequence[Mixing], steps: int, asked: Asked = lambda: False) -> None:
     """Train by gossip: each step averages the weights from before the step, then descends.
 
@@ -137,21 +110,21 @@ def d_psgd(worker: Worker, mixing: Mixing | Sequence[Mixing], steps: int, asked:
 
     Raises:
         ArgumentError: mixing is no Mixing, or for another number of ranks, or steps is below 0; on every rank.
-
-    Source: Lian et al. 2017, arXiv 1705.09056, algorithm 1.
     """
     require_least("steps", steps, 0)
     turns = list(mixing) if isinstance(mixing, Sequence) else [mixing]
     require_least("the number of mixing matrices", len(turns), 1)
     x = worker.weights
     neighbourhoods = [Neighbourhood(each, worker.comm, x) for each in turns]
-    stop = _StopNotice(steps, lambda: _reach(turns, worker.comm.rank, worker.done), asked)
-    while (step := worker.done) < stop.end:
+    end = steps  # before this step this rank stops, as far as it knows
+    while (step := worker.done) < end:
+        if end == steps and asked():
+            end = min(steps, step + _reach(turns, worker.comm.rank, step))
         neighbourhood = neighbourhoods[step % len(turns)]
         with worker.comm.span("gossip step", x.nbytes):
-            neighbourhood.begin(x, stop.to_send(step))
+            neighbourhood.begin(x, end - step if end < steps else 0)
             g = worker.find_gradient(step)
-            stop.receive(step, neighbourhood.finish(x))
+            end = min([end, *(step + left for left in neighbourhood.finish(x) if left)])
             worker.descend(g, step)
         worker.observe(step, x)
 

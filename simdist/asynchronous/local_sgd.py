@@ -70,8 +70,6 @@ def local_sgd(
 
     Raises:
         ArgumentError: local_steps is below 1, or steps below 0; on every rank.
-
-    Source: Stich 2019, arXiv 1805.09767, algorithm 1.
     """
     require_least("steps", steps, 0)
     x, comm = worker.weights, worker.comm

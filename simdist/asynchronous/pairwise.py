@@ -54,8 +54,6 @@ def ad_psgd(worker: Worker, graph: Graph, steps: int, seed: int = 0, asked: Aske
 
     Raises:
         ArgumentError: the graph is for other ranks or not bipartite, or steps or seed is below 0; on every rank.
-
-    Source: Lian et al. 2018, arXiv 1710.06952, algorithm 1.
     """
     comm = worker.comm
     require_least("steps", steps, 0)
@@ -105,8 +103,6 @@ class _PassiveRank:
 
     Args:
         comm: the communicator of the stream that answers.
-        num_active: the number of active neighbours.
-        asked: whether this rank is asked to stop.
     """
 
     def __init__(self, worker: Worker, comm: Communicator, num_active: int, asked: Asked) -> None:
