@@ -45,12 +45,15 @@ class Mixing:
         size: n.
 
     Raises:
-        ArgumentError: W is not square, has an entry that is negative or not finite, a row or a column that does not
-            sum to 1 (within 1e-12), or is not symmetric; the message names the row and the fault.
+        ArgumentError: W is no square matrix, has an entry that is negative or not finite, a row or a column that does
+            not sum to 1 (within 1e-12), or is not symmetric; the message names the row and the fault.
     """
 
     def __init__(self, weights: Any, directed: bool = False) -> None:
-        w = np.array(weights, dtype=np.float64)
+        try:
+            w = np.array(weights, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError(f"the mixing matrix is {weights!r:.60}; needs rows of equally many numbers") from error
         if w.ndim != 2 or w.shape[0] != w.shape[1] or not w.size:
             raise ArgumentError(f"a mixing matrix of shape {w.shape}; needs to be square, at least 1 x 1")
         wrong = np.argwhere(~np.isfinite(w) | (w < 0))

@@ -183,6 +183,8 @@ THIRD = 1 / 3
         ([[1.2, -0.2], [-0.2, 1.2]], "row 0 .* has -0.2 in column 1; needs at least 0"),
         ([[np.nan, 1], [1, 0]], "row 0 .* has nan in column 0"),
         ([[1, 0]], r"shape \(1, 2\)"),
+        ([[1], [0.5, 0.5]], r"is \[\[1\], \[0.5, 0.5\]\]; needs rows of equally many numbers"),
+        ([["a"]], "needs rows of equally many numbers"),
         (np.empty((0, 0)), r"shape \(0, 0\)"),
         ([[THIRD, THIRD, THIRD]] * 2 + [[THIRD, THIRD, THIRD + 1e-9]], "row 2 .* sums to 1.000000001"),
     ],
