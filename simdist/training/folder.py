@@ -135,14 +135,15 @@ def history(path: str | Path, step: int) -> tuple[list[Line], str]:
         for text in (path / "metrics.jsonl").read_text().splitlines():
             found: dict[str, Any] = json.loads(text)
             known: dict[str, Any] = {name: math.nan if x is None else x for name, x in found.items()}
-            lines.append(Line(**known))
+            if (line := Line(**known)).step <= step:
+                lines.append(line)
     except (OSError, ValueError, TypeError, AttributeError):
         pass  # a run that died may have left half a line; the lines are only shown, and change no result
     try:
         log = (path / "log.txt").read_text(encoding="utf-8")
     except (OSError, ValueError):
         log = ""
-    return [line for line in lines if line.step <= step], log
+    return lines, log
 
 
 def newest_run(root: str | Path = "runs") -> Path:

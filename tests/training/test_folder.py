@@ -83,6 +83,7 @@ def test_a_run_goes_on_with_its_lines_and_its_log(tmp_path):
         first.write_line(LINE._replace(step=step, train_loss=math.nan if step == 6 else 2.5))
     first.say("hello")
     with (tmp_path / "metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps(LINE._asdict() | {"step": "4"}) + "\n")  # someone's own
         metrics.write('{"step": 1')  # it died here
     lines, log = history(tmp_path, 6)
     assert [line.step for line in lines] == [3, 6]
