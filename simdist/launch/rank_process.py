@@ -20,7 +20,7 @@ import numpy as np
 from simdist.comm.guard import BOARD, Guard, guard
 from simdist.comm.line import traceback_of
 from simdist.comm.world import world
-from simdist.errors import RankFailed, SimdistError
+from simdist.errors import RankFailed
 from simdist.launch.extensions import load_program
 from simdist.launch.mpirun import DEAF
 from simdist.launch.pickling import packed, unpacked
@@ -69,7 +69,7 @@ class Task:
         self._folder = folder
         keeper.quiet = True  # the process that started the job shows what went wrong, and ends it
         keeper.patience_s = 3.0
-        keeper.watchdog.tell = self.leave_verdict
+        keeper.watchdog.tell = self.leave_failure
 
     def perform(self) -> None:
         """Do it and leave the result, or the failure."""
@@ -118,11 +118,7 @@ class Task:
         self.leave_failure(error, traceback_of(error))
         self._keeper.fail(error)
 
-    def leave_verdict(self, error: SimdistError) -> None:
-        """Leave what the watchdog found."""
-        self.leave_failure(error, "")
-
-    def leave_failure(self, error: BaseException, trace: str) -> None:
+    def leave_failure(self, error: BaseException, trace: str = "") -> None:
         """Leave an error for the parent to raise."""
         try:
             summary = f"{type(error).__name__}: {error}"

@@ -92,7 +92,7 @@ def test_any_failure_is_left_for_the_parent(task, tmp_path, error, summary):
 
 
 def test_a_verdict_is_left_without_a_trace(task, tmp_path):
-    task.leave_verdict(RankFailed("it left"))
+    task.leave_failure(RankFailed("it left"))
     told = json.loads((tmp_path / "rank-1.failure.json").read_text())
     assert (told["summary"], told["trace"]) == ("RankFailed: it left", "")
 
