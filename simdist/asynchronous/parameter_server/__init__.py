@@ -9,7 +9,6 @@ from simdist.asynchronous.parameter_server.consistency import (
     asynchronous,
     synchronous,
 )
-from simdist.asynchronous.parameter_server.counts import Counts
 from simdist.asynchronous.parameter_server.formulas import (
     Served,
     byteps_bytes,
@@ -20,7 +19,7 @@ from simdist.asynchronous.parameter_server.formulas import (
     ssp_regret,
 )
 from simdist.asynchronous.parameter_server.layout import Layout
-from simdist.asynchronous.parameter_server.server import Server
+from simdist.asynchronous.parameter_server.server import Counts, Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
 from simdist.asynchronous.parameter_server.train import (
     ParameterServer,

@@ -1,12 +1,12 @@
 """Server: a rank that holds a shard of the weights, takes updates from workers and sends them weights."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import inf
 
 from simdist.arrays import moved
 from simdist.asynchronous.parameter_server.clocks import Clocks, Push
 from simdist.asynchronous.parameter_server.consistency import Consistency
-from simdist.asynchronous.parameter_server.counts import Counts
 from simdist.asynchronous.parameter_server.layout import Layout
 from simdist.asynchronous.parameter_server.message import REQUEST, Kind, Message, buffer_for
 from simdist.asynchronous.parameter_server.outbox import Outbox
@@ -15,10 +15,28 @@ from simdist.asynchronous.worker import Asked
 from simdist.comm import Communicator
 from simdist.errors import PeerLost, RankFailed
 
-__all__ = ["WAIT", "Server"]
+__all__ = ["WAIT", "Counts", "Server"]
 
 WAIT = "wait for workers"
 """The span of a server's wait for the next request."""
+
+
+@dataclass
+class Counts:
+    """The counts of one server.
+
+    Attributes:
+        staleness: of each update applied, in order of application: the number of times that the weights changed
+            between its worker's read and its application.
+        applied: (worker, clock) of each update, in the same order.
+        num_late: updates that arrived after their step was closed, and were dropped.
+        num_duplicates: updates that had arrived before, and were ignored.
+    """
+
+    staleness: list[int] = field(default_factory=list)
+    applied: list[tuple[int, int]] = field(default_factory=list)
+    num_late: int = 0
+    num_duplicates: int = 0
 
 
 class Server:
@@ -34,8 +52,6 @@ class Server:
 
     Args:
         comm: all ranks, servers and workers.
-        layout: which server holds which keys.
-        shard: this server's.
         consistency: the rule by which reads and updates wait; equal on all servers.
         learning_rate: of each step. A step applies the mean of the updates of all workers; an update that is applied
             separately has 1/p of the rate, for p workers alive: so p of them decay weights once, and make one of Adam's

@@ -19,9 +19,8 @@ from simdist.arrays import Array
 from simdist.asynchronous.compute_time import ComputeTime, Constant
 from simdist.asynchronous.parameter_server.client import Client, Rows
 from simdist.asynchronous.parameter_server.consistency import Consistency, Synchronous
-from simdist.asynchronous.parameter_server.counts import Counts
 from simdist.asynchronous.parameter_server.layout import Layout
-from simdist.asynchronous.parameter_server.server import Server
+from simdist.asynchronous.parameter_server.server import Counts, Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
 from simdist.asynchronous.worker import Asked, Rate
 from simdist.comm import Communicator
