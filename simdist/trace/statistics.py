@@ -48,29 +48,18 @@ class RankStatistics:
 
     Attributes:
         elapsed_s: from the first start on any rank to the last end: computing_s, communicating_s and other_s.
-        shares: how it spent that time.
+        computing_s, communicating_s, waiting_s, hidden_s, hidden_share: see `Shares`.
         operations: totals by the name of the span.
     """
 
     rank: int
     elapsed_s: float
-    shares: Shares
+    computing_s: float
+    communicating_s: float
+    waiting_s: float
+    hidden_s: float
+    hidden_share: Mapping[str, float]
     operations: Mapping[str, Total]
-
-    @property
-    def computing_s(self) -> float:
-        """Some stream computes."""
-        return self.shares.computing_s
-
-    @property
-    def communicating_s(self) -> float:
-        """Some stream communicates or waits, and none computes."""
-        return self.shares.communicating_s
-
-    @property
-    def waiting_s(self) -> float:
-        """The part of communicating_s spent waiting for other ranks."""
-        return self.shares.waiting_s
 
     @property
     def other_s(self) -> float:
@@ -98,7 +87,7 @@ def statistics(spans: Sequence[Span], ranks: int) -> list[RankStatistics]:
     for s in spent:
         named[s.rank][s.name].append(s)
     elapsed_s = max((s.end_s for s in spent), default=0.0) - min((s.start_s for s in spent), default=0.0)
-    return [RankStatistics(r, elapsed_s, shares(streams[r]), _totals(named[r])) for r in range(ranks)]
+    return [RankStatistics(r, elapsed_s, *shares(streams[r]), _totals(named[r])) for r in range(ranks)]
 
 
 def _totals(named: Mapping[str, Sequence[Span]]) -> dict[str, Total]:

@@ -53,13 +53,13 @@ def test_what_is_written_to_a_file_is_neither_computing_nor_communicating():
 
 def test_a_message_beneath_computing_is_hidden():
     (s,) = of(span("send", 0, 6), span("compute", 1, 4))
-    assert (s.computing_s, s.communicating_s, s.shares.hidden_s) == (3, 3, 3)
+    assert (s.computing_s, s.communicating_s, s.hidden_s) == (3, 3, 3)
 
 
 def test_a_second_stream_hides_what_lies_beneath_the_computing_of_the_first():
     (s,) = of(span("compute", 0, 6), span("all_reduce ring", 4, 12, stream="communication"))
-    assert (s.computing_s, s.communicating_s, s.shares.hidden_s) == (6, 6, 2)
-    assert s.shares.hidden_share == {"communication": 0.25}
+    assert (s.computing_s, s.communicating_s, s.hidden_s) == (6, 6, 2)
+    assert s.hidden_share == {"communication": 0.25}
 
 
 def test_nobody_waits_who_computes_meanwhile():
@@ -80,7 +80,7 @@ def test_who_waits_communicates_and_does_nothing_else():
 def test_a_stream_is_hidden_by_the_main_one_alone():
     spans = [span("compute", 0, 1), span("compute", 0, 4, stream="update")]
     (s,) = of(*spans, span("all_reduce ring", 0, 4, stream="communication"))
-    assert s.shares.hidden_share == {"communication": 0.25}
+    assert s.hidden_share == {"communication": 0.25}
 
 
 def test_a_forward_that_waits_for_a_stream_hides_nothing_meanwhile():
@@ -90,8 +90,8 @@ def test_a_forward_that_waits_for_a_stream_hides_nothing_meanwhile():
         span("all_gather ring", 4, 8, stream="communication"),
     ]
     (s,) = of(*spans)
-    assert (s.computing_s, s.communicating_s, s.waiting_s, s.shares.hidden_s) == (8, 2, 0, 2)
-    assert hidden_share(spans, 0) == s.shares.hidden_share["communication"] == 0.5
+    assert (s.computing_s, s.communicating_s, s.waiting_s, s.hidden_s) == (8, 2, 0, 2)
+    assert hidden_share(spans, 0) == s.hidden_share["communication"] == 0.5
 
 
 def test_a_wait_for_a_stream_is_waiting_as_long_as_that_waits_for_a_rank():
@@ -209,7 +209,7 @@ def test_any_record_agrees_with_counting_moments(seed):
         communicating += any(talks.values()) and not any(computes.values())
         hidden += any(computes.values()) and (any(talks.values()) or beneath)
     (s,) = of(*spans)
-    assert (s.computing_s, s.communicating_s, s.shares.hidden_s) == (computing, communicating, hidden)
+    assert (s.computing_s, s.communicating_s, s.hidden_s) == (computing, communicating, hidden)
     assert s.computing_s + s.communicating_s + s.other_s == pytest.approx(s.elapsed_s)
 
 
