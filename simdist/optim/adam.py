@@ -24,7 +24,7 @@ class Adam(Moments):
             w, m, v = weights[block], self.state["m"][block], self.state["v"][block]
             g = self._read(gradient, block, scale, copy=self.weight_decay > 0)
             spare = self._spare[0][: len(w)]
-            self._penalize(g, w, block, self.weight_decay, spare)
+            self._penalize(g, w, block, spare)
             self._update_moments(m, v, g, spare)
             self._write_direction(m, v, rate, out=spare)
             np.subtract(w, spare, out=w)

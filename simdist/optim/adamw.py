@@ -19,11 +19,7 @@ class AdamW(Moments):
     decay. Here all decay at the same rate.
 
     Args:
-        like, betas, epsilon, decay, start: as in `Moments`.
-        weight_decay: at least 0.
-
-    Attributes:
-        state: "m" and "v", zero at first.
+        like, betas, epsilon, weight_decay, decay, start: as in `Moments`.
 
     Cost per step and weight: 13 operations, one of them for weight decay; weights, m and v are read and
     written, the gradient is read.

@@ -21,12 +21,8 @@ class LAMB(Moments):
     The ratio is 1 if one of the norms is 0, and outside of the layers.
 
     Args:
-        like, betas, epsilon, decay, start: as in `Moments`.
-        layers: the slices of the whole vector with a ratio each, such as `Parameters.spans.values()`; a
-            shard also takes all of them.
-        combine: reduces the shards' parts of a norm, as in `norms`. It is called at every step on all ranks that hold
-            a shard; the norms, and so the weights, are the same bits as without shards.
-        weight_decay: at least 0.
+        like, betas, epsilon, weight_decay, decay, start: as in `Moments`.
+        layers, combine: as in `LARS`.
 
     Attributes:
         state: "m" and "v", zero at first. It also keeps u, of the weights' length, as working space.
@@ -62,7 +58,7 @@ class LAMB(Moments):
             spare = self._spare[0][: len(w)]
             self._update_moments(m, v, self._read(gradient, block, scale), spare)
             self._write_direction(m, v, 1.0, out=u)
-            self._penalize(u, w, block, self.weight_decay, spare)
+            self._penalize(u, w, block, spare)
         ratios = self._ratios(weights)
         for block in self._blocks:
             w, u = weights[block], self._direction[block]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import require_least, require_more, require_share
+from simdist.errors import require_more, require_share
 from simdist.optim.norm import Combine, alone, norms
 from simdist.optim.optimizer import Optimizer
 from simdist.optim.spans import Spans
@@ -59,12 +59,10 @@ class LARS(Optimizer):
     ) -> None:
         require_share("momentum", momentum)
         require_more("trust", trust, 0)
-        require_least("weight_decay", weight_decay, 0)
         whole, decayed = Spans(layers), None if decay is None else Spans(decay)
-        super().__init__(like, decayed, start)
+        super().__init__(like, decayed, start, weight_decay)
         self.momentum = momentum
         self.trust = trust
-        self.weight_decay = weight_decay
         self.state = {"velocity": np.zeros_like(like)}
         self._layers = whole.cut(start, start + len(like))
         self._combine = combine
@@ -77,7 +75,7 @@ class LARS(Optimizer):
             w, v = weights[block], self.state["velocity"][block]
             g, change = self._read(gradient, block, scale), self._spare[0][: len(w)]
             np.copyto(change, g)
-            self._penalize(change, w, block, self.weight_decay, self._spare[1][: len(w)])
+            self._penalize(change, w, block, self._spare[1][: len(w)])
             for part, i in self._layers.numbered(block):
                 np.multiply(change[part], ratios[i], out=change[part])
             np.multiply(change, rate, out=change)

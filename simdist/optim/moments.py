@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from simdist.arrays import Array
-from simdist.errors import ArgumentError, require_least, require_more, require_share
+from simdist.errors import ArgumentError, require_more, require_share
 from simdist.optim.optimizer import Optimizer
 
 __all__ = ["Moments"]
@@ -21,10 +21,9 @@ class Moments(Optimizer):
         m̂ / (√v̂ + ε)  =  correction · m / (√v + ε √(1 - β₂ᵗ)),   correction = √(1 - β₂ᵗ) / (1 - β₁ᵗ)
 
     Args:
-        like, decay, start: as in `Optimizer`.
+        like, decay, start, weight_decay: as in `Optimizer`.
         betas: β₁ and β₂, at least 0 and below 1.
         epsilon: above 0.
-        weight_decay: at least 0; each rule applies it in its own way.
 
     Attributes:
         state: "m" and "v", zero at first.
@@ -45,16 +44,14 @@ class Moments(Optimizer):
         decay: Iterable[slice] | None = None,
         start: int = 0,
     ) -> None:
-        super().__init__(like, decay, start)
+        super().__init__(like, decay, start, weight_decay)
         if not isinstance(betas, Sequence) or len(betas) != 2:
             raise ArgumentError(f"betas is {betas!r:.60}; needs two numbers, such as (0.9, 0.999)")
         for i, beta in enumerate(betas):
             require_share(f"betas[{i}]", beta)
         require_more("epsilon", epsilon, 0)
-        require_least("weight_decay", weight_decay, 0)
         self.betas = betas
         self.epsilon = epsilon
-        self.weight_decay = weight_decay
         self.state = self._zeros(like)
 
     def _zeros(self, like: Array) -> dict[str, Array]:

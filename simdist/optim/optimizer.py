@@ -34,6 +34,7 @@ class Optimizer(ABC):
         like: a vector of the length and dtype of the weights to update.
         decay: where in the whole vector weight decay applies; everywhere if None.
         start: where in the whole vector `like` begins.
+        weight_decay: at least 0; each rule applies it in its own way.
 
     Attributes:
         state: name -> flat vector of the rule's state. Each may be replaced by another array of its
@@ -44,20 +45,24 @@ class Optimizer(ABC):
 
     Raises:
         ArrayError: like is not a flat vector of floats.
-        ArgumentError: start is negative.
+        ArgumentError: start or weight_decay is negative.
     """
 
     alignment = 1
 
-    def __init__(self, like: Array, decay: Iterable[slice] | None = None, start: int = 0) -> None:
+    def __init__(
+        self, like: Array, decay: Iterable[slice] | None = None, start: int = 0, weight_decay: float = 0.0
+    ) -> None:
         if getattr(like, "ndim", None) != 1 or like.dtype.kind != "f":
             what = f"of shape {like.shape} and dtype {like.dtype}" if hasattr(like, "dtype") else f"{like!r:.60}"
             raise ArrayError(f"weights {what}; needs one flat vector of floats")
         require_least("start", start, 0)
+        require_least("weight_decay", weight_decay, 0)
         self.state: dict[str, Array] = {}
         self.num_steps = 0
-        self._proven = False
+        self._watched = False
         self.start = start
+        self.weight_decay = weight_decay
         self._shape: tuple[int, ...] = like.shape
         self._decay = None if decay is None else Spans(decay).cut(start, start + len(like))
         self._blocks = blocks(len(like), like.itemsize, like=like)
@@ -69,7 +74,6 @@ class Optimizer(ABC):
         Args:
             weights: shape and dtype of `like`.
             gradient: the same shape; of another dtype it is converted block by block.
-            learning_rate: of this step.
             gradient_scale: a factor of the gradient, applied as it is read: to clip it or to undo a loss
                 scale without an extra pass over memory.
 
@@ -87,16 +91,16 @@ class Optimizer(ABC):
                 f"this {type(self).__name__} needs {self._shape} and {dtype}"
             )
         self.num_steps += 1
-        before = None if self._proven else self._some(weights, gradient, learning_rate * gradient_scale)
+        before = None if self._watched else self._to_watch(weights, gradient, learning_rate * gradient_scale)
         update: Callable[[Array, Array, float, float], object] = self._update
         returned = update(weights, gradient, learning_rate, gradient_scale)
         if returned is not None:
             needs = "None, and the new weights in their place"
             raise wrong_return(f"_update of {type(self).__name__}", returned, needs)
         if before:
-            self._prove(weights, *before, learning_rate)
+            self._warn_if_unchanged(weights, *before, learning_rate)
 
-    def _some(self, weights: Array, gradient: Array, rate: float) -> tuple[slice, Array] | None:
+    def _to_watch(self, weights: Array, gradient: Array, rate: float) -> tuple[slice, Array] | None:
         """A place where SGD would change weights, and a copy of these; None if there is none, or not on the host."""
         if kind_of(gradient) != "numpy":
             return None
@@ -107,12 +111,12 @@ class Optimizer(ABC):
                 return place, weights[place].copy()
         return None
 
-    def _prove(self, weights: Array, place: slice, before: Array, rate: float) -> None:
+    def _warn_if_unchanged(self, weights: Array, place: slice, before: Array, rate: float) -> None:
         """Warn if the weights of a place are as they were before a step; once, since later steps are no different.
 
         It is not an error: there may be rules that only collect gradients in the first step.
         """
-        self._proven = True
+        self._watched = True
         if (weights[place] == before).all():
             words = (
                 f"{type(self).__name__} has left weights as they were, which SGD would have changed at this rate, "
@@ -159,11 +163,11 @@ class Optimizer(ABC):
         """The slices of `block` where weight decay applies, counted from its start."""
         return [slice(0, block.stop - block.start)] if self._decay is None else self._decay.within(block)
 
-    def _penalize(self, x: Array, w: Array, block: slice, weight_decay: float, spare: Array) -> None:
+    def _penalize(self, x: Array, w: Array, block: slice, spare: Array) -> None:
         """Add weight_decay · w to x, in place, where weights decay; `spare` is working space of a block."""
-        if weight_decay:
+        if self.weight_decay:
             for part in self._decayed(block):
-                np.multiply(w[part], weight_decay, out=spare[part])
+                np.multiply(w[part], self.weight_decay, out=spare[part])
                 np.add(x[part], spare[part], out=x[part])
 
     def _read(self, gradient: Array, block: slice, scale: float, copy: bool = False) -> Array:

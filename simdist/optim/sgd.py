@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from simdist.arrays import Array, charge
-from simdist.errors import ArgumentError, require_least, require_share
+from simdist.errors import ArgumentError, require_share
 from simdist.optim.optimizer import Optimizer
 
 __all__ = ["SGD"]
@@ -43,12 +43,10 @@ class SGD(Optimizer):
         start: int = 0,
     ) -> None:
         require_share("momentum", momentum)
-        require_least("weight_decay", weight_decay, 0)
         if nesterov and not momentum:
             raise ArgumentError(f"nesterov with momentum {momentum}; needs more than 0")
-        super().__init__(like, decay, start)
+        super().__init__(like, decay, start, weight_decay)
         self.momentum = momentum
-        self.weight_decay = weight_decay
         self.nesterov = nesterov
         if momentum:
             self.state = {"velocity": np.zeros_like(like)}
@@ -58,7 +56,7 @@ class SGD(Optimizer):
         for block in self._blocks:
             w, g = weights[block], self._read(gradient, block, scale, copy=self.weight_decay > 0)
             change = self._spare[0][: len(w)]
-            self._penalize(g, w, block, self.weight_decay, change)
+            self._penalize(g, w, block, change)
             if velocity is not None:
                 v = velocity[block]
                 np.multiply(v, self.momentum, out=v)
