@@ -18,7 +18,7 @@ from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Tr
 from simdist.training.asynchronous.methods import asynchronous_methods
 from simdist.training.asynchronous.report import report as asynchronous_report
 from simdist.training.asynchronous.run import AsynchronousRun
-from simdist.training.checkpoint.together import by_one
+from simdist.training.checkpoint.together import on_rank_0
 from simdist.training.folder import CHECKPOINTS
 from simdist.training.peak import matmul_flops_per_s
 from simdist.training.pipeline_report import taken_by_all
@@ -85,7 +85,7 @@ class TrainingJob:
                 made[0].write_cluster(self.cluster)
             return str(made[0].path)
 
-        path = Path(by_one(comm, make))
+        path = Path(on_rank_0(comm, make))
         return (made[0] if made else None), path / CHECKPOINTS
 
     def _made(self, p: int, done: int) -> RunFolder:

@@ -27,7 +27,7 @@ from simdist.nn import Parameters
 from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.methods import SERVED, gossips
 from simdist.training.checkpoint import ShardedTensor, load, read_manifest, save
-from simdist.training.checkpoint.together import by_one
+from simdist.training.checkpoint.together import on_rank_0
 from simdist.training.state import State, amount, count, number, plain, tensors
 
 __all__ = ["AsynchronousState", "Origin", "load_checkpoint", "rank_prefix", "read_origin", "save_checkpoint"]
@@ -90,7 +90,7 @@ def read_origin(root: Path, comm: Communicator, step: int | None = None) -> Orig
         method = str(found.get("method", ""))[:20] if isinstance(found, dict) else ""
         return json.dumps([manifest.step, method, manifest.num_ranks])
 
-    return Origin(*json.loads(by_one(comm, look)))
+    return Origin(*json.loads(on_rank_0(comm, look)))
 
 
 def save_checkpoint(

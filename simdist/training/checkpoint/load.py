@@ -21,7 +21,7 @@ from simdist.training.checkpoint.disk import DISK, Disk
 from simdist.training.checkpoint.source import Source, Wanted, manifest_bytes
 from simdist.training.checkpoint.steps import folder_of
 from simdist.training.checkpoint.tensors import ShardedTensor
-from simdist.training.checkpoint.together import by_one, together
+from simdist.training.checkpoint.together import on_rank_0, together
 from simdist.training.record import broadcast_bytes
 
 __all__ = ["Loaded", "load"]
@@ -64,7 +64,7 @@ def load(
     comm.agree(f"load step {step}")
     with comm.span(f"load step {'latest' if step is None else step}"):
         # All ranks judge alike which checkpoint it is, and its manifest, because rank 0 reads for all.
-        folder = Path(root) / by_one(comm, lambda: folder_of(root, step, disk).name)
+        folder = Path(root) / on_rank_0(comm, lambda: folder_of(root, step, disk).name)
         source = Source.of(folder, _told_manifest(folder, comm, disk), disk)
         together(comm, lambda: _verify(source, comm))
         together(comm, lambda: _compare(source, tensors))
@@ -77,7 +77,7 @@ def load(
 
 def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:
     read: list[bytes] = []
-    by_one(comm, lambda: read.append(manifest_bytes(folder, disk)))
+    on_rank_0(comm, lambda: read.append(manifest_bytes(folder, disk)))
     return broadcast_bytes(comm, b"".join(read))
 
 

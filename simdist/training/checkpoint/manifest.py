@@ -51,10 +51,8 @@ class Manifest:
 
     Args:
         step: how many training steps were done.
-        num_ranks: how many ranks wrote it.
         extra: what else was saved: anything that JSON can hold.
         tensors: by name; the shards' pieces cover each of them exactly.
-        shards: the files.
     """
 
     step: int

@@ -61,14 +61,14 @@ def plan(held: Sequence[Mapping[str, Any]]) -> Plan:
             known = holders.setdefault(name, {})
             for spans in boxes:
                 known.setdefault(Box(tuple((start, stop) for start, stop in spans)), []).append(rank)
-    parts = {name: _parted(holders[name]) for name in tensors}
+    parts = {name: _disjoint(holders[name]) for name in tensors}
     fault = fault_in(tensors, {name: [box for box, _ in parts[name]] for name in tensors})
     if fault:
         raise ArgumentError(f"what the ranks hold does not make up the tensors: {fault}")
     return Plan(tensors, _shares(tensors, parts, len(held)))
 
 
-def _parted(holders: Mapping[Box, list[int]]) -> list[tuple[Box, list[int]]]:
+def _disjoint(holders: Mapping[Box, list[int]]) -> list[tuple[Box, list[int]]]:
     """The boxes cut so that none overlap, each with the ranks that hold it."""
     if overlapping(holders) is None:
         return list(holders.items())

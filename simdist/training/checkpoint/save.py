@@ -29,7 +29,7 @@ from simdist.training.checkpoint.plan import Pieces, Plan, holdings, plan
 from simdist.training.checkpoint.safetensors import write
 from simdist.training.checkpoint.steps import begin, commit, draft_of, prune, tidy
 from simdist.training.checkpoint.tensors import ShardedTensor
-from simdist.training.checkpoint.together import by_one, together
+from simdist.training.checkpoint.together import on_rank_0, together
 
 __all__ = ["save"]
 
@@ -49,7 +49,6 @@ def save(
     Args:
         root: a folder that all ranks can access, for the checkpoints of one run at a time; created if missing.
         comm: all of its ranks must call.
-        step: how many steps are done.
         tensors: by name, what this rank holds; a rank that holds nothing of one need not name it. Names have
             no "[". Those of weights are the parameters'; state beside them has a "/" in its name.
         extra: whatever else is needed to resume (the config, counters, the state of a generator), the same on
@@ -70,7 +69,7 @@ def save(
         draft = Manifest(step, comm.size, extra, agreed.tensors, ())
         _write_all(comm, root, draft, agreed.shares, tensors, disk)
         if keep is not None:
-            by_one(comm, lambda: prune(root, step, keep, disk))
+            on_rank_0(comm, lambda: prune(root, step, keep, disk))
 
 
 def _write_all(
@@ -83,12 +82,12 @@ def _write_all(
 ) -> None:
     """Write each rank's share, then the manifest; if anything fails, remove what there is."""
     try:
-        by_one(comm, lambda: begin(root, draft.step, disk))
+        on_rank_0(comm, lambda: begin(root, draft.step, disk))
         digests = together(comm, lambda: _write(comm, root, draft, shares[comm.rank], tensors, disk))
-        by_one(comm, lambda: _finish(root, draft, shares, digests, disk))
+        on_rank_0(comm, lambda: _finish(root, draft, shares, digests, disk))
     except CheckpointError as error:
         with suppress(CheckpointError):
-            by_one(comm, lambda: tidy(root, disk))  # all wait for it, as a rank that fails may end the others
+            on_rank_0(comm, lambda: tidy(root, disk))  # all wait for it, as a rank that fails may end the others
         raise CheckpointError(f"cannot write the checkpoint of step {draft.step} in {root}: {error}") from error
 
 

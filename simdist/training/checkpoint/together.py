@@ -5,7 +5,7 @@ from collections.abc import Callable
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, ArrayError, CheckpointError, CheckpointMismatch, CorruptCheckpoint, DataError
 
-__all__ = ["by_one", "together"]
+__all__ = ["on_rank_0", "together"]
 
 _KINDS = {
     kind.__name__: kind
@@ -50,7 +50,7 @@ def together(comm: Communicator, action: Callable[[], str | None]) -> list[str]:
     return [other[1:] for other in notes]
 
 
-def by_one(comm: Communicator, action: Callable[[], str | None]) -> str:
+def on_rank_0(comm: Communicator, action: Callable[[], str | None]) -> str:
     """Have rank 0 do something on behalf of all; returns its note, if any. All ranks must call.
 
     Raises:

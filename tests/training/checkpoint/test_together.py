@@ -3,7 +3,7 @@
 import pytest
 
 from simdist.errors import ArgumentError, ArrayError, CheckpointError, CorruptCheckpoint, DataError, UnknownNameError
-from simdist.training.checkpoint.together import by_one, together
+from simdist.training.checkpoint.together import on_rank_0, together
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "語"])
@@ -25,7 +25,7 @@ def test_all_hear_the_beginning_of_a_long_story(spmd, letter):
 
 def test_notes_are_told_by_rank_and_by_one_of_rank_0(spmd):
     def program(comm):
-        return together(comm, lambda: f"note {comm.rank}"), by_one(comm, lambda: f"note {comm.rank}")
+        return together(comm, lambda: f"note {comm.rank}"), on_rank_0(comm, lambda: f"note {comm.rank}")
 
     assert spmd(program, 3) == [(["note 0", "note 1", "note 2"], "note 0")] * 3
 
@@ -33,7 +33,7 @@ def test_notes_are_told_by_rank_and_by_one_of_rank_0(spmd):
 def test_one_acts_for_all_and_need_not_say_anything(spmd):
     def program(comm):
         acted = []
-        return by_one(comm, lambda: acted.append(comm.rank)), acted
+        return on_rank_0(comm, lambda: acted.append(comm.rank)), acted
 
     assert spmd(program, 3) == [("", [0]), ("", []), ("", [])]
 
@@ -79,7 +79,7 @@ def test_a_note_without_room_fails_on_all_ranks(spmd):
 def test_a_file_name_that_is_no_text_is_told_all_the_same(spmd):
     def program(comm):
         with pytest.raises(CheckpointError) as caught:
-            by_one(comm, lambda: (_ for _ in ()).throw(CheckpointError("no file a\udcff")))
+            on_rank_0(comm, lambda: (_ for _ in ()).throw(CheckpointError("no file a\udcff")))
         return str(caught.value)
 
     assert spmd(program, 2) == ["rank 0: no file a\\udcff"] * 2
