@@ -1,8 +1,8 @@
 """Report: what an asynchronous run reached and cost, measured beside predicted beside formula."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from simdist.asynchronous import Exponential
 from simdist.asynchronous.parameter_server.message import HEADER_BYTES
@@ -19,7 +19,6 @@ from simdist.words import counted
 __all__ = ["report"]
 
 _MOST_RANKS = 16
-T = TypeVar("T")
 
 _LEGEND = (
     "measured: on the record, a worker's mean. predicted: counted by what the algorithm sends. formula: the paper's;",
@@ -130,15 +129,16 @@ def _sent_bytes(results: Results, n: int) -> tuple[float | None, float | None]:
         return None, None
     if not results.averages:
         return None, 0.0
-    exact, share = [_average(cost, results, n, rank=r).sent_bytes for r in range(p)], _averages(results)
-    return fmean(exact) * share, _average(formula, results, n).bytes * share
+    (name, case), share = _average(results, n), _averages(results)
+    exact = [cost("all_reduce", name, **case, rank=r).sent_bytes for r in range(p)]
+    return fmean(exact) * share, formula("all_reduce", name, **case).bytes * share
 
 
-def _average(said: Callable[..., T], results: Results, n: int, **more: Any) -> T:
-    """The cost or the formula of one of the averages of n bytes of weights."""
+def _average(results: Results, n: int) -> tuple[str, dict[str, Any]]:
+    """The algorithm of the averages of n bytes of weights, and what `cost` and `formula` take besides."""
     case = {"ranks": len(results.reports), "num_bytes": n, "ranks_per_node": results.ranks_per_node}
     case |= {"itemsize": precision(results.config.precision).dtype.itemsize}
-    return said("all_reduce", results.averages[0].name.split()[1], **case, **more)
+    return results.averages[0].name.split()[1], case
 
 
 def _averages(results: Results) -> float:
@@ -152,7 +152,8 @@ def _moved(results: Results, n: int) -> list[Row]:
     spans = [s for s in moves if any(a.start_s <= s.start_s and s.end_s <= a.end_s for a in averages)]
     if not spans:
         return []
-    one, share = _average(cost, results, n, staged="posted" in spans[0].detail), _averages(results)
+    (name, case), share = _average(results, n), _averages(results)
+    one = cost("all_reduce", name, **case, staged="posted" in spans[0].detail)
     found = SharedMemoryBytes(
         measured=sum(s.bytes for s in spans) / len(averages) * share,
         predicted=(one.read_bytes + one.written_bytes) * share,
