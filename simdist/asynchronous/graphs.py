@@ -214,10 +214,7 @@ def torus(rows: int, columns: int) -> Graph:
     return Graph.of(rows * columns, [(i, j) for i, j in right + down if i != j])
 
 
-@named("torus")
-def _most_square(ranks: int) -> Graph:
-    """The most nearly square torus."""
-    return torus(*most_square(ranks))
+named("torus")(lambda ranks: torus(*most_square(ranks)))
 
 
 @named("exponential")
@@ -257,10 +254,7 @@ def grid(rows: int, columns: int) -> Graph:
     return Graph.of(rows * columns, right + [(i, i + columns) for i in places[:-columns]])
 
 
-@named("grid")
-def _most_square_grid(ranks: int) -> Graph:
-    """The most nearly square grid."""
-    return grid(*most_square(ranks))
+named("grid")(lambda ranks: grid(*most_square(ranks)))
 
 
 @named("star")
