@@ -17,6 +17,7 @@ from simdist.errors import ArgumentError, require_least
 __all__ = ["ComputeTime", "Constant", "Exponential", "LogNormal", "Pausing", "Slowed"]
 
 _SLOWEST = 1e12
+_NORMAL = NormalDist()
 
 
 class ComputeTime(ABC):
@@ -38,7 +39,6 @@ class ComputeTime(ABC):
         """Let the extra time of this rank pass: on a virtual clock, or asleep under a real one.
 
         Args:
-            step: which step it works on.
             worked_s: how long its actual computation for this step took.
             rank: whose times to take; the communicator's own rank if not given.
         """
@@ -49,11 +49,7 @@ class ComputeTime(ABC):
 
 @dataclass(frozen=True)
 class Constant(ComputeTime):
-    """Always the same time; with 0 a step takes only its actual computation.
-
-    Args:
-        step_s: at least 0.
-    """
+    """Always the same time; with 0 a step takes only its actual computation."""
 
     step_s: float = 0.0
 
@@ -177,9 +173,6 @@ class Pausing(ComputeTime):
     """The times of `base`, except that one rank pauses in one step, as for garbage collection.
 
     Args:
-        base: the times of all other steps.
-        rank: the rank that pauses.
-        step: the step in which it pauses.
         pause_s: how much longer that step takes.
     """
 
@@ -198,9 +191,6 @@ class Pausing(ComputeTime):
     def slowness(self, rank: int) -> float:
         """See ComputeTime."""
         return self.base.slowness(rank)
-
-
-_NORMAL = NormalDist()
 
 
 def _uniform(seed: int, rank: int, step: int) -> float:

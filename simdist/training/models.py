@@ -27,6 +27,11 @@ _OTHER_NAMES = {"context": "context_bytes", "flash": "flash_attention", "alpha":
 _OF_TRAINING = ("dropout", "recompute", "flash", "capacity_factor", "alpha", "group")
 _OPTIONAL = frozenset(field.name for field in fields(Shape) if field.default is None)
 """Fields that may be None, for which the settings have 0."""
+_PARTS_OF = {
+    "experts": ("top_k", "shared_experts", "dense_layers", "expert_every", "dense_ffn_width"),
+    "kv_latent_width": ("query_latent_width", "rope_width"),
+}
+"""The sizes that mean nothing where another one is 0."""
 
 
 def _shape(config: Config) -> Shape:
@@ -74,13 +79,6 @@ def sized(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**{setting: value for setting, value in sizes.items() if setting not in useless}, **given, "model": "gpt"}
 
 
-_PARTS_OF = {
-    "experts": ("top_k", "shared_experts", "dense_layers", "expert_every", "dense_ffn_width"),
-    "kv_latent_width": ("query_latent_width", "rope_width"),
-}
-"""The sizes that mean nothing where another one is 0."""
-
-
 def _sizes(shape: Shape) -> dict[str, Any]:
     found = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name not in (*_OF_TRAINING, "tied")}
     settings = {_OTHER_NAMES.get(name, name): 0 if value is None else value for name, value in found.items()}
@@ -93,9 +91,6 @@ SIZES = frozenset(_sizes(published("gpt2")))
 
 def build(config: Config, parts: Parts | None = None) -> Model:
     """The model that a config asks for, not yet bound to memory.
-
-    Args:
-        parts: what a GPT is made of.
 
     Raises:
         ArgumentError: one of its parameters does not fit this machine's memory.

@@ -36,6 +36,11 @@ __all__ = [
     "transfer_seconds",
 ]
 
+_LEFT_TO_AUTO = ("all_to_all", "broadcast")
+"""Collectives whose algorithm no setting of a run names; those that it names reduce gradients."""
+
+_T = TypeVar("_T")
+
 
 class Call(NamedTuple):
     """A collective.
@@ -208,7 +213,6 @@ def scratch(
 
     Args:
         before: calls before the step, of which only lasting allocations count: buffers in shared memory.
-        step: those of the step.
         between: what the main stream needs between its collectives, to communicate in other ways.
         algorithm: the one that the run names for its gradients, "auto" or None if it leaves them to `auto`.
     """
@@ -221,7 +225,7 @@ def scratch(
                 ledger.begin()
                 for call in (call for call in calls if call.group == group):
                     if call.operation in _LEFT_TO_AUTO or call.algorithm != algorithm:
-                        _look(call, twin)
+                        _meet_peers(call, twin)
                     _perform(call, twin, itemsize)
         return ledger.peaks["communication"], ledger.now.of("communication")
 
@@ -232,9 +236,6 @@ def scratch(
         for stream in {call.stream for call in late if call.group == group}:
             most[stream] = max(most[stream], peak - kept)
     return Scratch(stays, most.total())
-
-
-_T = TypeVar("_T")
 
 
 def _run(program: Callable[[Communicator], _T], members: tuple[int, ...], cluster: Cluster) -> tuple[_T, float]:
@@ -248,11 +249,7 @@ def _run(program: Callable[[Communicator], _T], members: tuple[int, ...], cluste
     return results[members[0]], seconds
 
 
-_LEFT_TO_AUTO = ("all_to_all", "broadcast")
-"""Collectives whose algorithm no setting of a run names; those that it names reduce gradients."""
-
-
-def _look(call: Call, twin: Communicator) -> None:
+def _meet_peers(call: Call, twin: Communicator) -> None:
     """Meet in `Peers`, whose memory stays, where `auto` took an algorithm by messages because the arrays were not in
     shared memory: its ranks had first met there to find that out.
     """

@@ -8,6 +8,8 @@ from simdist.errors import ArrayError
 
 __all__ = ["Clocks", "Push"]
 
+_NEVER = 1 << 62
+
 
 class Push(NamedTuple):
     """A received update, with its worker, its clock stamp, and the version of the weights that it was computed from."""
@@ -85,6 +87,3 @@ class Clocks:
         self.step = numbers["clock"]
         self.applied = [numbers[f"worker {worker}"] for worker in range(len(self.applied))]
         self.commits = list(self.applied)
-
-
-_NEVER = 1 << 62
