@@ -42,7 +42,6 @@ class Client:
 
     Args:
         comm: all ranks, servers and workers.
-        layout: which server holds which keys.
         dtype: of weights and gradients.
 
     Attributes:
@@ -185,13 +184,11 @@ class Client:
         count = layout.num_keys // width
         if len(rows) and not 0 <= rows[0] <= rows[-1] < count:
             raise ArgumentError(f"rows {rows[0]} to {rows[-1]} on rank {self.comm.rank}; there are 0 to {count - 1}")
-        found = []
-        for server in range(layout.num_servers):
-            held = layout.rows[server]
-            first, last = np.searchsorted(rows, (held.start, held.stop))
-            message = Message(kind, clock, layout.keys(server), values[first:last], rows[first:last])
-            found.append((server, message))
-        return found
+        ends = [np.searchsorted(rows, (held.start, held.stop)) for held in layout.rows]
+        return [
+            (server, Message(kind, clock, layout.keys(server), values[first:last], rows[first:last]))
+            for server, (first, last) in enumerate(ends)
+        ]
 
     def _checked(self, x: Array, keys: slice | None, exactly: bool = False) -> slice:
         """The keys, all if None, after checks of them and of the array that goes with them."""

@@ -76,8 +76,8 @@ class MeasuredGradient:
         self._tell = tell
         self._loss = np.nan
         self._rows = comm.recorder.rows
-        self._first = self._begin = len(self._rows)
-        self._begin_s = comm.clock()
+        self._first = len(self._rows)
+        self.begin()
         self._step: int | None = None  # that is under way
 
     def begin(self) -> None:
@@ -107,10 +107,9 @@ class MeasuredGradient:
         """What a `RankReport` has of the steps since the last call, by its fields: their costs, if on the record, and
         operations, the last norm, and the layers' own losses by step, without those that are 0.
         """
-        told = {"costs": self._costs, "flops": self.meter.flops, "norm": self.norm}
-        told["auxiliary_losses"] = self._auxiliary_losses
+        costs, flops, losses = self._costs, self.meter.flops, self._auxiliary_losses
         self._costs, self.meter, self._auxiliary_losses = [], Meter(), []
-        return told
+        return {"costs": costs, "flops": flops, "norm": self.norm, "auxiliary_losses": losses}
 
     def skip(self, marks: Iterable[int]) -> None:
         """Drop all marks but these."""
