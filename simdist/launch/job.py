@@ -31,7 +31,6 @@ class Death(NamedTuple):
     """A rank that ended in the middle of its program.
 
     Attributes:
-        rank, pid: which.
         at_s: when, on the monotonic clock.
         how: in words, as far as known.
     """
@@ -46,7 +45,6 @@ class Job:
     """A job; a context manager, at whose end its ranks, its folder and their shared memory are gone.
 
     Args:
-        ranks: how many.
         timeout_s: how long all ranks may be silent before the job is ended.
         survive: whether it continues when a rank dies.
 

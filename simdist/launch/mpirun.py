@@ -44,7 +44,6 @@ class Mpirun:
     """A launcher of ranks.
 
     Attributes:
-        path: the program.
         kind: which MPI it belongs to: "openmpi", "mpich", "intel" or "unknown".
         version: its major version; 0 if unknown.
     """

@@ -53,8 +53,6 @@ class Option:
 
     Args:
         group: the part of the run that it belongs to.
-        default: its value if none is given.
-        help: what it means.
         choices: the names that it accepts; any if there are none. A function if programs may add names: it is
             called at each use.
         least, below: a number must be at least `least` and less than `below`.

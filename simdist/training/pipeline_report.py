@@ -52,7 +52,6 @@ class PipelinePrediction(NamedTuple):
     """The predicted cost of a run's pipeline, for the first ranks of all other axes.
 
     Attributes:
-        method: the pipeline.
         stages: the cost of one micro-batch on each.
         taken: the cost on each rank of the pipeline.
         messages: how many each sends in a step.

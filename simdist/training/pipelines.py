@@ -96,7 +96,6 @@ def over_links(
 
     Args:
         ranks: the global rank of each in the line.
-        num_bytes: of a message.
         at_once: how many ranks send each message together, by one card: it arrives when all have sent.
         in_turn: how many lines have messages that follow each other through one card.
     """

@@ -17,8 +17,6 @@ class Progress:
     """The log's lines on standard output, and beneath them a bar where standard error is a terminal.
 
     Args:
-        steps: how many there are in total.
-        done: how many of them are done.
         log: called with what is shown.
     """
 

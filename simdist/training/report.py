@@ -142,11 +142,7 @@ def _summary(trainer: Trainer, line: Line, step: Mapping[Call, int], matmul_flop
 
 
 def loss_words(step: int, done: int, loss: float, text: Text) -> str:
-    """How well the model predicts after a step, and how well unigrams and bigrams do.
-
-    Args:
-        done: how many steps there have been.
-    """
+    """How well the model predicts after a step, and how well unigrams and bigrams do."""
     after = "" if step == done else f" after step {step}:"
     guesses = f"unigram entropy {text.unigram_entropy:.3f}, bigram entropy {text.bigram_entropy:.3f}"
     found = f"validation loss{after} {loss:.3f} nats a byte ({guesses})"

@@ -38,7 +38,6 @@ def shared_memory_bytes(
     """The bytes of rank 0; None if it moved none.
 
     Args:
-        step: the collectives of the step.
         itemsize: bytes an item of a gradient.
     """
     direct = {call: count for call, count in step.items() if not find(*call[:2]).by_messages}

@@ -18,7 +18,6 @@ class Outbox:
 
     Args:
         comm: all ranks, servers and workers.
-        layout: which ranks are servers and workers.
         sent: called with the worker for each message sent.
     """
 

@@ -59,9 +59,7 @@ class Log:
     """Makes the lines, each when all workers have reached its step.
 
     Args:
-        config: of the run.
         windows: of (step, worker): how many windows that worker trains on in that step.
-        num_workers: how many there are.
         marks: after which steps there are lines.
         tallies: sums from before the first stretch, by mark; in a run resumed with other marks they count for the
             next ones.

@@ -26,11 +26,7 @@ class Peer(Role):
     """Makes its own steps, and averages with others.
 
     Args:
-        comm: the ranks; all must make it.
-        config: the same on all.
-        parameters: of the model.
         weights: shape (n,), the first ones; this rank's from then on.
-        gradient: finds the gradients.
     """
 
     def __init__(

@@ -36,17 +36,13 @@ class Results:
     """The results of a run, since it began or was resumed.
 
     Args:
-        config: of the run.
         done: how many steps each worker has made, including those before a resumption; the last ranks are workers,
             those before them servers.
         validation_loss: the last; nan if there is none.
         validation_step: after which step that was; 0 if there is none.
-        reports: what each rank did.
         record: of all ranks, from the beginning, as far as it was kept.
-        stretches: of the run.
         windows: of (step, worker): how many windows that worker trains on in that step.
         ranks: those of the reports.
-        lost: the ranks that have died.
         ranks_per_node: how many are on a node; 0 if all are on one.
     """
 

@@ -29,11 +29,7 @@ class Served(Role):
     """Keeps some of the weights as a server, or trains all of them as a worker.
 
     Args:
-        comm: servers and workers; all must make it.
-        config: the same on all.
-        parameters: of the model.
         weights: shape (n,), the initial ones; a worker's become those that it read last.
-        gradient: finds a worker's gradients.
     """
 
     def __init__(

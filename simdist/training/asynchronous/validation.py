@@ -23,15 +23,11 @@ class Validation:
 
     Args:
         comm: all its ranks must call.
-        config: the same on all.
         model: is bound to the weights afterwards.
-        weights: of this rank.
-        text: of the config.
         marks: the steps of the log.
         snapshots: where copies are kept, one a mark.
 
     Attributes:
-        evaluator: of the text.
         pending: the marks not evaluated yet.
         unlogged: (mark, loss) of those evaluated that have no line yet.
         last: the last mark and its loss; 0 and nan before the first.
