@@ -109,12 +109,7 @@ def _entropy(counts: npt.NDArray[np.int64]) -> float:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text and its name.
-
-    Args:
-        text: shape (n,), uint8.
-        name: for reports and errors.
-    """
+    """A text, shape (n,), uint8, and its name, for reports and errors."""
 
     text: Bytes
     name: str

@@ -31,12 +31,7 @@ _RING_RANKS = 64
 
 
 class Finding(NamedTuple):
-    """The result of one check.
-
-    Attributes:
-        words: the state of its subject.
-        remedy: how to fix it; "" if all is well.
-    """
+    """The result of one check: the state of its subject, and how to fix it, "" if all is well."""
 
     words: str
     remedy: str = ""

@@ -28,12 +28,7 @@ _MOMENT_S = 0.1  # from the first sign of the launcher's end until it has ended
 
 
 class Death(NamedTuple):
-    """A rank that ended in the middle of its program.
-
-    Attributes:
-        at_s: when, on the monotonic clock.
-        how: in words, as far as known.
-    """
+    """A rank that ended in the middle of its program: when, on the monotonic clock, and how, as far as known."""
 
     rank: int
     pid: int
@@ -46,7 +41,6 @@ class Job:
 
     Args:
         timeout_s: how long all ranks may be silent before the job is ended.
-        survive: whether it continues when a rank dies.
 
     Attributes:
         folder: the job's folder, private to this user.
@@ -129,11 +123,7 @@ class Job:
             )
 
     def poll(self, wait_s: float = 0.05) -> int | None:
-        """The exit code of the job; None while it runs.
-
-        Args:
-            wait_s: how long to wait for something to happen.
-        """
+        """The exit code of the job; None while it runs. It waits this long for something to happen."""
         if self._process is None:
             return None
         known = len(self.deaths)

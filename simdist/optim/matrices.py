@@ -32,12 +32,7 @@ any items, all their items, flat, and which of these it holds. All ranks that ho
 
 
 class Matrices(list[slice]):
-    """The matrices of a rank's own vector: a list of their slices of it, as `decay` and `layers` take them.
-
-    Args:
-        known: all of them, in order.
-        whole: gets whole ones.
-    """
+    """The matrices of a rank's own vector: a list of their slices of it, as `decay` and `layers` take them."""
 
     def __init__(self, known: Iterable[Matrix], whole: Whole) -> None:
         self.known = list(known)

@@ -40,7 +40,6 @@ class Optimizer(ABC):
         state: name -> flat vector of the rule's state. Each may be replaced by another array of its
             shape and dtype, such as one on disk.
         num_steps: the number of steps so far; a part of the state.
-        start: as given.
         alignment: a shard that begins and ends at multiples of this gives the same bits as the whole.
 
     Raises:

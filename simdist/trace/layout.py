@@ -18,11 +18,7 @@ def nanoseconds(seconds: float) -> int:
 
 
 class Lanes:
-    """Lanes for spans that may overlap: each gets the first that is free, from 0 on.
-
-    Attributes:
-        count: how many lanes there are so far.
-    """
+    """Lanes for spans that may overlap, `count` of them so far: each span gets the first that is free, from 0 on."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -52,7 +52,6 @@ class Option:
     """The values that a field of `Config` accepts, for its check and for the command line's help.
 
     Args:
-        group: the part of the run that it belongs to.
         choices: the names that it accepts; any if there are none. A function if programs may add names: it is
             called at each use.
         least, below: a number must be at least `least` and less than `below`.

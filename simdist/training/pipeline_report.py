@@ -81,12 +81,7 @@ class PipelinePrediction(NamedTuple):
         return [measured, simulate(schedule, over_links(measured.times, cluster, pp.ranks, num_bytes))]
 
     def rows(self, runs: Sequence[Simulation], took: Sequence[Taken]) -> list[PipelineRow]:
-        """All figures of the pipeline; none without a record.
-
-        Args:
-            runs: as `measured_and_simulated` gives them.
-            took: as `taken_by_all` gives it.
-        """
+        """All figures of the pipeline, from `measured_and_simulated` and `taken_by_all`; none without a record."""
         if not runs or not took:
             return []
         measured, simulated = runs

@@ -66,13 +66,7 @@ class Row(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A run in a few lines.
-
-    Attributes:
-        summary: sentences, one per line.
-        rows: the table below them.
-        legend: the meaning of its columns, below it.
-    """
+    """A run in a few lines: sentences, one per line, the table below them, and the meaning of its columns."""
 
     summary: list[str]
     rows: list[Row]

@@ -13,11 +13,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Indices start <= i < stop along each axis of a tensor. A scalar has no axes: its box is all of it.
-
-    Args:
-        spans: (start, stop), one an axis.
-    """
+    """Indices start <= i < stop along each axis of a tensor. A scalar has no axes: its box is all of it."""
 
     spans: tuple[tuple[int, int], ...]
 
