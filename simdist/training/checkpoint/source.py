@@ -29,12 +29,7 @@ Wanted = Mapping[str, Sequence[tuple[Box, Array]]]
 
 
 class Source(NamedTuple):
-    """A checkpoint whose manifest has been read.
-
-    Args:
-        folder: where it is.
-        manifest: which says what its files must be; nothing else is ever opened.
-    """
+    """A checkpoint whose manifest has been read, which says what its files must be; nothing else is ever opened."""
 
     folder: Path
     manifest: Manifest
