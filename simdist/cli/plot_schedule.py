@@ -11,6 +11,7 @@ from simdist.parallel import pipeline
 from simdist.parallel.pipeline.formulas import formula, has_formula
 from simdist.parallel.pipeline.schedules import FILES, options
 from simdist.parallel.pipeline.schedules.automatic import ZB_MEMORY, lower_bound
+from simdist.parallel.pipeline.schedules.registry import first_name
 from simdist.plots import pipeline_schedule
 
 __all__ = ["add_arguments", "draw"]
@@ -102,7 +103,7 @@ def _memory_of(names: list[str], args: argparse.Namespace) -> pipeline.Memory:
     """The memory of a micro-batch, the same for all schedules compared."""
     if args.memory_of:
         return pipeline.Memory(*args.memory_of)
-    return ZB_MEMORY if "zb-auto" in names else pipeline.Memory()
+    return ZB_MEMORY if "zb-auto" in map(first_name, names) else pipeline.Memory()
 
 
 def _schedule_of(
@@ -114,7 +115,7 @@ def _schedule_of(
     others = {option: value for option, value in given.items() if option in takes}
     for option in ("chunks", "memory_limit"):
         value = getattr(args, option)
-        for_other = any(option in options(other) for other in names if other in pipeline.schedules())
+        for_other = any(option in options(other) for other in names)
         if value is not None and (option in takes or not for_other):  # an option that none takes is an error
             others[option] = value
     return pipeline.schedule(name, stages=args.stages, micro_batches=args.micro_batches, **others)

@@ -210,6 +210,17 @@ def test_several_schedules_in_one_picture(tmp_path, capsys):
         command("schedule", "gpipe", "--against", "zb-v", "--against", "zb-v")
 
 
+def test_other_papers_names_take_the_options_of_ours(tmp_path, capsys):
+    def told(*words):
+        assert command("schedule", *words, "-o", tmp_path / "x.png") == 0
+        return capsys.readouterr().out
+
+    assert told("1f1b", "--against", "VPP", "--chunks", 3) == told(
+        "1f1b", "--against", "interleaved-1f1b", "--chunks", 3
+    )
+    assert told("ZB-2P") == told("zb-auto")
+
+
 @pytest.mark.parametrize(("name", "messages", "told"), [("1f1b", 0.5, 1), ("1f1b", 0, 0), ("zb-auto", 0.5, 0)])
 def test_formulas_are_told_to_leave_messages_out(name, messages, told, capsys):
     assert command("schedule", name, "--communication", messages, "--text") == 0
