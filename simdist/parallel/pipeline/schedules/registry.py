@@ -157,12 +157,13 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
     for option in others:
         require_known(f"option of {name}", option, known)
     numbers: dict[str, Any] = {"stages": stages, "micro_batches": micro_batches, **others}
-    for what, number in numbers.items():
-        if what in _COUNTS and not isinstance(number, Integral):
+    for what in _COUNTS:
+        number = numbers.get(what, 1)
+        if not isinstance(number, Integral):
             raise ArgumentError(f"{name} with {what}={number!r}; needs a whole number")
-        if isinstance(number, int) and number < 1:
+        if number < 1:
             raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
-    if (actions := stages * micro_batches * (others.get("chunks") or 1)) > _MOST_ACTIONS:
+    if (actions := stages * micro_batches * others.get("chunks", 1)) > _MOST_ACTIONS:
         raise ArgumentError(f"{name} with {numbers}: {actions:,} forwards; needs at most {_MOST_ACTIONS:,}")
     made = maker(name)(**numbers)
     if not isinstance(made, Schedule):

@@ -203,7 +203,7 @@ def test_the_best_of_all_orders_for_two_stages_and_two_micro_batches(times, limi
         ({"memory_limit": float("nan")}, "within nan"),
         ({"memory": Memory(0, 1)}, "M_B above 0"),
         ({"times": Times([1, 2], 1, 1)}, "forward has 2 times; zb-auto has 4 stages"),
-        ({"memory_limit": 0}, "memory_limit=0; needs at least 1"),
+        ({"memory_limit": 0}, "zb-auto within 0 of memory"),
     ],
 )
 def test_what_cannot_be_sought(options, fault):

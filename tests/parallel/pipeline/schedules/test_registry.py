@@ -49,6 +49,17 @@ def test_ones_own_has_no_papers_formula_whatever_it_is_made_of(monkeypatch):
     assert paper(schedule("mine", 4, 8), Times()) is None
 
 
+def test_ones_own_may_take_an_option_that_is_false_or_zero(monkeypatch):
+    monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))
+
+    @named("mine")
+    def mine(stages, micro_batches, in_halves=True, lag=1):
+        return schedule("zb-h1" if in_halves else ("gpipe", "1f1b")[lag], stages, micro_batches)
+
+    assert schedule("mine", 4, 8, in_halves=False).rows == schedule("1f1b", 4, 8).rows
+    assert schedule("mine", 4, 8, in_halves=False, lag=0).rows == schedule("gpipe", 4, 8).rows
+
+
 def test_ones_own_is_validated_with_the_settings_of_a_run_or_a_plan(monkeypatch):
     monkeypatch.setattr(registry, "_MAKERS", deepcopy(registry._MAKERS))
     named("halves")(lambda stages, micro_batches: Schedule("halves", [[*map(Forward, range(micro_batches))]] * stages))
