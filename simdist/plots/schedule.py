@@ -21,8 +21,7 @@ from matplotlib.patches import Patch
 
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline import Memory, Simulation, Times, parse
-from simdist.parallel.pipeline.play import Course
-from simdist.parallel.pipeline.text import is_action
+from simdist.parallel.pipeline.record import action_spans, recorded
 from simdist.plots import style
 from simdist.plots.arrows import Point, draw_arrows
 from simdist.plots.records import by_name
@@ -53,7 +52,6 @@ def pipeline_schedule(
         memory: of a micro-batch; if given, each rank's memory over time is drawn too.
         arrows: whether to draw a line from where each message is produced to where it is consumed.
         unit: of the time; seconds are written as ms or µs if that reads better.
-        width: of the figure, in inches.
 
     Raises:
         ArgumentError: nothing to draw, or a run is no trace.
@@ -114,17 +112,12 @@ class _Run:
 
     @classmethod
     def of(cls, name: str, trace: Trace) -> "_Run":
-        spans: list[list[Span]] = [[] for _ in range(trace.ranks)]
-        for s in trace:
-            if is_action(s.name):
-                spans[s.rank].append(s)
-        if not any(spans):
+        found = action_spans(trace)
+        if not found:
             raise ArgumentError(f"{name}: no actions of a pipeline, such as F0, in the record to draw")
+        spans = [found[rank] for rank in range(trace.ranks)]
         schedule = parse("\n".join(" ".join(s.name for s in row) or "-" for row in spans), name)
-        origin = min(s.start_s for row in spans for s in row)
-        course = Course(
-            [[s.start_s - origin for s in row] for row in spans], [[s.end_s - origin for s in row] for row in spans]
-        )
+        course = recorded(spans)
         cells = [
             [
                 _Cell(part.letter, part.micro_batch, part.chunk, start, end, half, len(action.parts))
@@ -133,6 +126,7 @@ class _Run:
             ]
             for row, starts, ends in zip(schedule.rows, course.start, course.end, strict=True)
         ]
+        origin = min(row[0].start_s for row in spans if row)
         return cls(name, trace, Simulation(schedule, Times(), course), cells, origin)
 
     @property

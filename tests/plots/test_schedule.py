@@ -127,6 +127,12 @@ def test_memory_below(draw):
     assert [t.get_text() for t in kept.texts] == ["4", "3", "2", "1"]
 
 
+def test_memory_where_some_actions_take_no_time(draw):
+    run = simulated("zb-h1", backward_weight=0.0)
+    _, kept = draw(pipeline_schedule, {"zb-h1": run.trace()}, memory=Memory()).axes
+    assert [float(t.get_text()) for t in kept.texts] == list(validate(run.schedule).in_flight)
+
+
 def test_arrows(draw):
     run = simulated("gpipe", 3, 4, communication=0.5)
     (ax,) = draw(pipeline_schedule, {"gpipe": run.trace()}, arrows=True).axes

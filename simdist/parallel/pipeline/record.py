@@ -13,7 +13,7 @@ from simdist.parallel.pipeline.text import is_action
 from simdist.parallel.pipeline.times import Times
 from simdist.trace import Span, Trace
 
-__all__ = ["executed", "executions", "measured_times"]
+__all__ = ["action_spans", "executed", "executions", "measured_times", "recorded"]
 
 
 def executed(schedule: Schedule, trace: Trace, *, run: int = -1) -> Simulation:
@@ -38,29 +38,37 @@ def executions(schedule: Schedule, trace: Trace, ranks: Sequence[int] | None = N
         ranks: the global ranks of the schedule's ranks; 0, 1, 2, … if not given.
     """
     names = range(schedule.num_ranks) if ranks is None else ranks
-    spans = defaultdict(list)
-    for span in trace:
-        if is_action(span.name):
-            spans[span.rank].append(span)
-    for found in spans.values():  # in order of execution; of two that begin at once a trace has the longer first
-        found.sort(key=lambda span: (span.start_s, span.end_s))
+    spans = action_spans(trace)
     runs = list[list[list[Span]]]()  # rank -> run -> place
     for rank, name in enumerate(names):
         labels = [schedule.label(rank, action) for action in schedule.rows[rank]]
         starts = _occurrences(labels, [span.name for span in spans[name]])
         runs.append([spans[name][at : at + len(labels)] for at in starts])
     count = min((len(found) for found, row in zip(runs, schedule.rows, strict=True) if row), default=0)
-    return [_execution(schedule, [found[i - count] if found else [] for found in runs]) for i in range(count)]
+    courses = [recorded([found[i - count] if found else [] for found in runs]) for i in range(count)]
+    return [Simulation(schedule, measured_times(schedule, course), course) for course in courses]
 
 
-def _execution(schedule: Schedule, rows: Sequence[Sequence[Span]]) -> Simulation:
-    """One run, from the spans of each rank's row."""
-    origin = min(row[0].start_s for row in rows if row)
-    course = Course(
-        [[span.start_s - origin for span in row] for row in rows],
-        [[span.end_s - origin for span in row] for row in rows],
+def action_spans(trace: Trace) -> defaultdict[int, list[Span]]:
+    """The actions of pipelines by global rank, in the order of execution: of two that begin at once, the first is the
+    one that takes no time.
+    """
+    spans = defaultdict[int, list[Span]](list)
+    for span in trace:
+        if is_action(span.name):
+            spans[span.rank].append(span)
+    for found in spans.values():  # a trace has the longer first
+        found.sort(key=lambda span: (span.start_s, span.end_s))
+    return spans
+
+
+def recorded(rows: Sequence[Sequence[Span]]) -> Course:
+    """When the actions of each row began and ended, from the first of all on."""
+    origin_s = min(row[0].start_s for row in rows if row)
+    return Course(
+        [[span.start_s - origin_s for span in row] for row in rows],
+        [[span.end_s - origin_s for span in row] for row in rows],
     )
-    return Simulation(schedule, measured_times(schedule, course), course)
 
 
 def _occurrences(row: list[str], names: list[str]) -> list[int]:
