@@ -15,13 +15,10 @@ from simdist.trace import Span
 from simdist.trace.kind import COLLECTIVES, COMMUNICATING, COMPUTING, MESSAGES, kind
 from simdist.trace.layout import Lanes, Layout
 
-__all__ = ["HATCHED", "STRIP", "Box", "boxes", "words"]
+__all__ = ["STRIP", "Box", "boxes", "words"]
 
 STRIP = -0.44, -0.17
 """Top and bottom of a collective's strip."""
-
-HATCHED = ("wait",)
-"""Kinds that are hatched, so that they differ by more than colour."""
 
 _WORDS = {"recv": "receive", "move": "move in shared memory", "wait": "waiting", "compute": "computing"}
 

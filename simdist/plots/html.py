@@ -18,7 +18,7 @@ from matplotlib.colors import to_hex
 from simdist.arrays import CATEGORIES
 from simdist.errors import ArgumentError, require_kind
 from simdist.plots import style
-from simdist.plots.boxes import HATCHED, STRIP, Box, boxes, words
+from simdist.plots.boxes import STRIP, Box, boxes, words
 from simdist.plots.file import writing
 from simdist.plots.memory import COLOURS
 from simdist.plots.view import View, finding
@@ -171,7 +171,7 @@ def _colours(kind: str) -> dict[str, str]:
 
 def _key(found: Sequence[Box], memory: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
     """The key: the colours that occur, each with its name."""
-    key = [{"word": word, "fill": style.colour(k), "hatched": k in HATCHED} for k, word in words(found).items()]
+    key = [{"word": word, "fill": style.colour(k), "hatched": k in style.HATCHED} for k, word in words(found).items()]
     for i, name in enumerate(CATEGORIES):
         if any(any(of_rank["live"][i]) for of_rank in memory.values()):
             key.append({"word": f"memory: {name}", "fill": COLOURS[name], "hatched": False})

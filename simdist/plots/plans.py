@@ -11,7 +11,6 @@ from simdist.arrays import CATEGORIES
 from simdist.errors import ArgumentError
 from simdist.planning import Plan, Workbench, mesh_text, zero_text
 from simdist.plots import style
-from simdist.plots.boxes import HATCHED
 from simdist.plots.memory import COLOURS
 
 __all__ = ["plan_bars"]
@@ -34,7 +33,6 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
     Args:
         plans: the fastest first.
         bench: the one on which the plans were made.
-        width: of the figure, in inches.
 
     Raises:
         ArgumentError: there are no plans.
@@ -47,7 +45,7 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         left, right = fig.subplots(1, 2, sharey=True, width_ratios=(3, 2))
         for y, plan in enumerate(plans):
             parts = zip(_PARTS.values(), plan.parts_s(bench), strict=True)
-            _bar(left, y, ((_look(kind), seconds / length_s) for kind, seconds in parts))
+            _bar(left, y, ((style.look(kind), seconds / length_s) for kind, seconds in parts))
             held = _held_at_once(plan)
             _bar(right, y, (({"facecolor": COLOURS[each]}, held[each] / _GB) for each in CATEGORIES))
         capacity = _capacity(right, plans, bench)
@@ -56,7 +54,7 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
         left.set(xlabel=f"a step ({second})")
         right.set(xlabel="memory (GB)")
         right.tick_params(left=False)
-        times = [Patch(**_look(kind), label=part) for part, kind in _PARTS.items()]
+        times = [Patch(**style.look(kind), label=part) for part, kind in _PARTS.items()]
         style.legend(fig, times, "step: average over the ranks", letters=20, side="left")
         kinds = [Patch(color=COLOURS[each], label=each) for each in CATEGORIES]
         style.legend(fig, kinds, f"memory: of the fullest rank; {capacity}", side="right")
@@ -79,11 +77,6 @@ def _held_at_once(plan: Plan) -> dict[str, float]:
     for each in ("buffers", "communication", "activations"):
         held[each] -= min(held[each], max(0.0, sum(held.values()) - plan.num_bytes))
     return held
-
-
-def _look(kind: str) -> dict[str, Any]:
-    """The colour of a part of a step; waiting is hatched, too."""
-    return {"facecolor": style.colour(kind)} | ({"hatch": "////", "edgecolor": "#888888"} if kind in HATCHED else {})
 
 
 def _bar(ax: Axes, y: int, parts: Iterable[tuple[dict[str, Any], float]]) -> None:

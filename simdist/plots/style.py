@@ -25,6 +25,7 @@ __all__ = [
     "COLUMN",
     "DONE",
     "FAINT",
+    "HATCHED",
     "INK",
     "NUM_RANK_COLOURS",
     "PAGE",
@@ -34,6 +35,7 @@ __all__ = [
     "grid",
     "ink_on",
     "legend",
+    "look",
     "losses",
     "name_rows",
     "rank_colour",
@@ -84,6 +86,9 @@ _COLOURS = {
     "disk": "#C9BFAE",
     "other": "#BBBBBB",
 }
+
+HATCHED = ("wait",)
+"""Kinds that are hatched, so that they differ by more than colour."""
 
 _RANKS = ["#77AADD", "#EEDD88", "#FFAABB", "#99DDC4", "#EE8866", "#BBCC33", "#AAAADD", "#D9C2A7"]
 NUM_RANK_COLOURS = len(_RANKS)
@@ -140,10 +145,7 @@ class _Picture(Figure):
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure, without a window or pyplot.
-
-    Args:
-        width, height: in inches.
+    """An empty figure of these inches, without a window or pyplot.
 
     Raises:
         ArgumentError: it is too narrow or too wide to be read.
@@ -226,6 +228,11 @@ def wrapped(text: str, width: float, points: float) -> str:
 def colour(kind: str) -> str:
     """The colour of a kind of span (see simdist.trace.kind)."""
     return _COLOURS.get(kind, _COLOURS["other"])
+
+
+def look(kind: str) -> dict[str, Any]:
+    """The colour of a kind of span in bars and keys, and its hatch, if it has one."""
+    return {"facecolor": colour(kind)} | ({"hatch": "////", "edgecolor": "#888888"} if kind in HATCHED else {})
 
 
 def tint(colour: str, share: float) -> Any:

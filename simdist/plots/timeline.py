@@ -18,7 +18,7 @@ from matplotlib.patheffects import withStroke
 
 from simdist.plots import style
 from simdist.plots.arrows import Point, draw_arrows
-from simdist.plots.boxes import HATCHED, STRIP, Box, boxes, words
+from simdist.plots.boxes import STRIP, Box, boxes, words
 from simdist.plots.view import MARGIN, View, finding
 from simdist.trace import Span, Trace
 from simdist.trace.kind import COLLECTIVES, kind
@@ -28,6 +28,7 @@ __all__ = ["timeline"]
 
 _MOST_SPANS = 20_000
 _MOST_LABELS = 400
+_EDGE: dict[str, Any] = {"edgecolor": "#888888", "linewidth": 0.3}  # in the key
 
 
 def timeline(
@@ -46,7 +47,6 @@ def timeline(
         ranks: which to show, in this order; by default all, but at most 32.
         start_s, end_s: the part to show, on the trace's clock; all if not given.
         arrows: whether to draw a line from each send to its receive.
-        width: of the figure, in inches.
         most_spans: with more spans than these, rows show how each moment was spent instead of single spans.
 
     Raises:
@@ -61,15 +61,10 @@ def timeline(
         if arrows:
             _arrows(ax, view)
         _axes(ax, view)
-        style.legend(fig, [_patch(*each) for each in kinds.items()], " ".join(view.notes))
+        key = [Patch(**_EDGE | style.look(kind), label=word) for kind, word in kinds.items()]
+        style.legend(fig, key, " ".join(view.notes))
         style.title(fig, finding(view))
     return fig
-
-
-def _patch(kind: str, word: str) -> Patch:
-    """The key's entry for a kind."""
-    hatch = "////" if kind in HATCHED else None
-    return Patch(facecolor=style.colour(kind), hatch=hatch, edgecolor="#888888", linewidth=0.3, label=word)
 
 
 def _row_inches(rows: int) -> float:
@@ -113,12 +108,12 @@ def _paint(ax: Axes, view: View, found: Mapping[tuple[int, str], Sequence[_Edges
     for (front, what), edges in sorted(found.items()):
         colour = style.colour(what)
         face = "none" if front == 0 else style.tint(colour, 0.22) if front == 1 else colour
-        edge = "#888888" if what in HATCHED else style.FAINT if front == 0 else "white"
+        edge = "#888888" if what in style.HATCHED else style.FAINT if front == 0 else "white"
         large = [right - left > gap and bottom - top > thin for left, right, top, bottom in edges]
         for wanted, line in ((True, edge), (False, colour)):
             corners = [style.box(*each) for each, is_large in zip(edges, large, strict=True) if is_large == wanted]
             bars = PolyCollection(corners, facecolors=face, edgecolors=line, linewidths=0.4, zorder=front)
-            if what in HATCHED and wanted:
+            if what in style.HATCHED and wanted:
                 bars.set_hatch("////")
             if corners:
                 ax.add_collection(bars)

@@ -14,12 +14,12 @@ from simdist.trace.statistics import RankStatistics
 
 __all__ = ["waiting"]
 
-_PARTS: dict[str, tuple[str, str, Callable[[RankStatistics], float]]] = {
-    "computing": ("compute", "", lambda rank: rank.computing_s),
-    "communicating": ("send", "", lambda rank: rank.communicating_s - rank.waiting_s),
-    "waiting": ("wait", "////", lambda rank: rank.waiting_s),
+_PARTS: dict[str, tuple[str, Callable[[RankStatistics], float]]] = {
+    "computing": ("compute", lambda rank: rank.computing_s),
+    "communicating": ("send", lambda rank: rank.communicating_s - rank.waiting_s),
+    "waiting": ("wait", lambda rank: rank.waiting_s),
 }
-"""The parts of a rank's time: the kind whose colour each has, its hatch, and its seconds."""
+"""The parts of a rank's time: the kind whose colour each has, and its seconds."""
 
 
 def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
@@ -27,7 +27,6 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
 
     Args:
         runs: name -> its record.
-        width: of the figure, in inches.
 
     Raises:
         ArgumentError: a run has no spans, or is no trace.
@@ -43,10 +42,7 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
             ax.set_title(name)
             ax.set_xlabel("share of the time")
         axes[0].set(ylabel="rank", ylim=(ranks - 0.5, -0.5))
-        handles = [
-            Patch(facecolor=style.colour(kind), hatch=hatch, edgecolor="#888888" if hatch else "none", label=part)
-            for part, (kind, hatch, _) in _PARTS.items()
-        ]
+        handles = [Patch(**style.look(kind), label=part) for part, (kind, _) in _PARTS.items()]
         early = any(sum(_share(rank, part) for part in _PARTS) < 0.98 for told in found.values() for rank in told)
         style.legend(fig, handles, "White: none of these was recorded." if early else "")
         style.title(fig, _finding(found))
@@ -56,11 +52,9 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
 def _bars(ax: Axes, told: list[RankStatistics]) -> None:
     """One bar per rank: computing, communicating with a rank that was ready, and waiting."""
     left = [0.0] * len(told)
-    for part, (kind, hatch, _) in _PARTS.items():
+    for part, (kind, _) in _PARTS.items():
         shares = [_share(rank, part) for rank in told]
-        bars = ax.barh(range(len(told)), shares, left=left, height=0.8, linewidth=0, facecolor=style.colour(kind))
-        for bar in bars if hatch else ():
-            bar.set(hatch=hatch, edgecolor="#888888")
+        ax.barh(range(len(told)), shares, left=left, height=0.8, linewidth=0, **style.look(kind))
         left = [a + b for a, b in zip(left, shares, strict=True)]
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -69,7 +63,7 @@ def _bars(ax: Axes, told: list[RankStatistics]) -> None:
 
 
 def _share(rank: RankStatistics, part: str) -> float:
-    return _PARTS[part][2](rank) / rank.elapsed_s if rank.elapsed_s else 0.0
+    return _PARTS[part][1](rank) / rank.elapsed_s if rank.elapsed_s else 0.0
 
 
 def _finding(found: Mapping[str, list[RankStatistics]]) -> str:
