@@ -20,10 +20,10 @@ def check_even(what: str, count: int, axis: str, size: int, parts: int = 1, *, r
         whole = count // parts if count % parts == 0 else 0
         possible = map(str, divisors(whole))
         each = f" ({parts} parts a rank)" if parts > 1 else ""
+        more = f"; {remedy}" if remedy else ""
         raise ArgumentError(
             f"{count} {what} on {axis} {size}{each} leave {count % (size * parts)} over; "
-            f"{count} {what} go evenly on {axis} {', '.join(possible) or 'of no size'}"
-            f"{remedy and f'; {remedy}'}"
+            f"{count} {what} go evenly on {axis} {', '.join(possible) or 'of no size'}{more}"
         )
 
 

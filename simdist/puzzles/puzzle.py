@@ -31,13 +31,8 @@ class Puzzle:
     _judge: Judge
 
     def check(self, answer: Callable[..., Any]) -> Verdict:
-        """Judge an answer, usually in less than two seconds.
-
-        Args:
-            answer: the function that the task describes.
-
-        Returns:
-            the verdict; it includes any exception that the answer raises.
+        """Judge the function that the task describes, usually in less than two seconds. The verdict includes any
+        exception that it raises.
         """
         findings = []
         try:

@@ -92,11 +92,7 @@ def qsgd_nonzeros(items: int, levels: int) -> float:
     At most s² are ‖v‖/s long or longer. A shorter one of length x is rounded away from zero with probability s x / ‖v‖,
     and the lengths of n items sum to √n ‖v‖ at most. With s = 1, a sign each for 1 + √n items are sent.
 
-    Args:
-        items, levels: n and s, as of `qsgd_variance`.
-
-    Raises:
-        ArgumentError: items or levels is less than 1.
+    Args, Raises: as of `qsgd_variance`.
 
     Source: Alistarh et al. 2017, arXiv 1610.02132, lemma 3.1.
     """
@@ -112,11 +108,7 @@ def qsgd_bits(items: int, levels: int) -> float:
     code, whose o(1) is left out; the norm takes 32 bits. Where s = √n, no distances are sent, and 2.8n + 32 are enough:
     11 times fewer than 32n, for a second moment at most twice as large.
 
-    Args:
-        items, levels: n and s, as of `qsgd_variance`.
-
-    Raises:
-        ArgumentError: items or levels is less than 1.
+    Args, Raises: as of `qsgd_variance`.
 
     Source: Alistarh et al. 2017, arXiv 1610.02132, theorem 3.2 and corollary 3.3.
     """

@@ -28,14 +28,8 @@ class Message(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A place in a rank's row.
-
-    Attributes:
-        action: the action at this place.
-        needs: the values it needs.
-        gives: the values it produces.
-        receives: the messages it needs from other ranks.
-        sends: the messages to other ranks after it.
+    """A place in a rank's row: its action, the values that this needs and gives, and those of them that are messages,
+    from other ranks and to them.
     """
 
     action: Action

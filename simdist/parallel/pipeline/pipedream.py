@@ -1,5 +1,6 @@
 """PipeDream: pipelines without a flush, whose stages update weights while micro-batches are in flight."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from simdist.arrays import Array
@@ -122,7 +123,6 @@ class PipeDream(Learner):
 
 def _check(model: Model, schedule: Schedule, recipe: Recipe) -> None:
     """Refuse settings that need all stages to update together."""
-    names = [p.name for layer in model.layers.layers for p in layer.parameters]
     if schedule.weights.flushes:
         raise ArgumentError(f"{schedule.name} updates after all micro-batches; that is for Pipeline")
     placement = schedule.placement
@@ -131,9 +131,9 @@ def _check(model: Model, schedule: Schedule, recipe: Recipe) -> None:
             f"{schedule.name} with {schedule.weights.policy} has stages {placement} on its ranks; "
             "needs one stage per rank, and no stage on two"
         )
-    if len(names) > len(set(names)):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ArgumentError(f"{twice} is used by several layers, and each would update it by itself; untie them")
+    names = Counter(p.name for layer in model.layers.layers for p in layer.parameters)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ArgumentError(f"{twice[0]} is used by several layers, and each would update it by itself; untie them")
     if recipe.max_norm is not None or recipe.precision.scaled:
         raise ArgumentError(
             f"max_norm {recipe.max_norm} and precision {recipe.precision.name}: stages that update at "

@@ -46,11 +46,7 @@ class PipelineRow(NamedTuple):
 
 
 def taken(method: Pipeline | PipeDream, ledger: Ledger) -> Taken:
-    """The cost on this rank, after a run.
-
-    Args:
-        ledger: the ledger of the run.
-    """
+    """The cost on this rank, after a run with this ledger."""
     kept = method.weight_versions if isinstance(method, PipeDream) else 1
     executor = method.executor
     return Taken(executor.in_flight, ledger.peaks["activations"], kept, executor.messages.sent_bytes)
@@ -59,12 +55,7 @@ def taken(method: Pipeline | PipeDream, ledger: Ledger) -> Taken:
 def predicted_taken(
     schedule: Schedule, stages: Sequence[Footprint], sizes: Sequence[float] | None = None
 ) -> list[Taken]:
-    """The predicted cost on each rank.
-
-    Args:
-        stages: the footprint of a micro-batch on each stage.
-        sizes: the size of each micro-batch relative to that; 1 where not given.
-    """
+    """The predicted cost on each rank. Arguments as of `peaks`."""
     report, most = validate(schedule), peaks(schedule, stages, sizes)
     found = []
     for rank, row in enumerate(schedule.steps):

@@ -29,7 +29,7 @@ class Schedule:
     Whether it can be executed is not checked here; use `validate`.
 
     Args:
-        name: its name.
+        name: in texts and errors; the formulas of a paper's schedule are found by it.
         rows: for each rank, its actions.
         placement: for each rank, its stages in ascending order; if not given, stage r is on rank r.
         num_micro_batches: if not given, one more than the highest number in the rows.

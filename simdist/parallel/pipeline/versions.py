@@ -35,13 +35,13 @@ def versions(schedule: Schedule) -> list[list[StageVersions]]:
             previous one.
     """
     entered: dict[int, int] = {}  # micro-batch -> the newest version on stage 0 at its forward
-    found: list[list[StageVersions]] = [[] for _ in schedule.rows]
     for rank, stages in enumerate(schedule.placement):
         if 0 in stages and schedule.weights.policy == "vertical sync":
             entered |= _Walk(schedule, rank, stages.index(0), {}).walk().used
-    for rank, stages in enumerate(schedule.placement):
-        found[rank] = [_Walk(schedule, rank, chunk, entered).walk() for chunk in range(len(stages))]
-    return found
+    return [
+        [_Walk(schedule, rank, chunk, entered).walk() for chunk in range(len(stages))]
+        for rank, stages in enumerate(schedule.placement)
+    ]
 
 
 class _Walk:

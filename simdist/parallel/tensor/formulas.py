@@ -56,11 +56,7 @@ def grid_elements(tokens: float, in_features: float, out_features: float, side: 
 def cube_elements(tokens: float, in_features: float, out_features: float, side: int) -> float:
     """2 (Th + hf + Tf) (q-1)/q³: what each of q³ ranks sends, and receives, in a step, in 3D.
 
-    Args:
-        tokens, in_features, out_features, side: as of `grid_elements`.
-
-    Raises:
-        ArgumentError: side is less than 1.
+    Args, Raises: as of `grid_elements`.
     """
     require_least("side", side, 1)
     matrices = tokens * in_features + in_features * out_features + tokens * out_features
