@@ -87,8 +87,7 @@ _COLOURS = {
     "other": "#BBBBBB",
 }
 
-HATCHED = ("wait",)
-"""Kinds that are hatched, so that they differ by more than colour."""
+HATCHED = ("wait",)  # so that these kinds differ by more than colour
 
 _RANKS = ["#77AADD", "#EEDD88", "#FFAABB", "#99DDC4", "#EE8866", "#BBCC33", "#AAAADD", "#D9C2A7"]
 NUM_RANK_COLOURS = len(_RANKS)

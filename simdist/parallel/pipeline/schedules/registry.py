@@ -1,6 +1,6 @@
 """Registry: every schedule by name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from inspect import signature
@@ -137,6 +137,18 @@ def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
     return load(path)
 
 
+def _check_counts(name: str, numbers: Mapping[str, Any]) -> None:
+    """Raise ArgumentError for counts that are none, or too large."""
+    for what in _COUNTS:
+        number = numbers.get(what, 1)
+        if not isinstance(number, Integral):
+            raise ArgumentError(f"{name} with {what}={number!r}; needs a whole number")
+        if number < 1:
+            raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
+    if (actions := numbers["stages"] * numbers["micro_batches"] * numbers.get("chunks", 1)) > _MOST_ACTIONS:
+        raise ArgumentError(f"{name} with {dict(numbers)}: {actions:,} forwards; needs at most {_MOST_ACTIONS:,}")
+
+
 def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Schedule:
     """The schedule of this name, or in this file, such as mine.txt. Other papers' names and spellings work too.
 
@@ -157,14 +169,7 @@ def schedule(name: str, stages: int, micro_batches: int, **others: Any) -> Sched
     for option in others:
         require_known(f"option of {name}", option, known)
     numbers: dict[str, Any] = {"stages": stages, "micro_batches": micro_batches, **others}
-    for what in _COUNTS:
-        number = numbers.get(what, 1)
-        if not isinstance(number, Integral):
-            raise ArgumentError(f"{name} with {what}={number!r}; needs a whole number")
-        if number < 1:
-            raise ArgumentError(f"{name} with {what}={number}; needs at least 1")
-    if (actions := stages * micro_batches * others.get("chunks", 1)) > _MOST_ACTIONS:
-        raise ArgumentError(f"{name} with {numbers}: {actions:,} forwards; needs at most {_MOST_ACTIONS:,}")
+    _check_counts(name, numbers)
     made = maker(name)(**numbers)
     if not isinstance(made, Schedule):
         raise wrong_return(f"what makes {name}", made, "a Schedule")
