@@ -37,6 +37,11 @@ class Value(NamedTuple):
     stage: int
     micro_batch: int
 
+    @property
+    def like_input_of(self) -> int:
+        """The stage whose input has its shape: a gradient has that of its stage's output, the next one's input."""
+        return self.stage + 1 if self.what == "gradient" else self.stage
+
 
 class Action(ABC):
     """What a rank does at one place in its row."""

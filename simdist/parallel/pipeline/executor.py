@@ -101,8 +101,7 @@ class Executor:
         self._outputs = {}
 
         def shape(value: Value) -> tuple[int, ...]:
-            stage = value.stage + (value.what == "gradient")  # an output has the shape of the next stage's input
-            return (len(batch[value.micro_batch].inputs), *shapes[stage])
+            return (len(batch[value.micro_batch].inputs), *shapes[value.like_input_of])
 
         self.messages.sent_bytes = 0
         for place, step in enumerate(self._steps):

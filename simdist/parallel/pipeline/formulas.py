@@ -218,10 +218,10 @@ _FILLED: dict[str, Callable[[Case], bool]] = {  # whether m and p meet the condi
     "zb-v": lambda c: c.m >= 2 * c.p - 1,
     "v-half": lambda c: c.m >= c.p,
     "v-min": lambda c: c.m >= c.p,
-    "chimera": lambda c: c.m % c.p == 0 == c.p % c.v == c.v % 2,
-    "bitpipe": lambda c: c.m % c.p == 0 == c.p % 2,
+    "chimera": lambda c: c.m % c.p == 0 and c.p % c.v == 0 and c.v % 2 == 0,
+    "bitpipe": lambda c: c.m % c.p == 0 and c.p % 2 == 0,
     "gems": lambda c: c.p % 2 == 0,
-    "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0 == c.p % 2,
+    "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0 and c.p % 2 == 0,
     "dualpipe-v": lambda c: c.m >= 2 * c.p,
 }
 

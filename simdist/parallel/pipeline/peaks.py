@@ -72,10 +72,8 @@ def peak_bytes(
 
 
 def value_bytes(stages: Sequence[Footprint], value: Value) -> float:
-    """The size of a value: both an activation and its gradient have that of the later stage's input. What the loss and
-    BackwardInput leave on their rank counts as kept.
-    """
-    stage = value.stage + (value.what == "gradient")
+    """The size of a value. What the loss and BackwardInput leave on their rank counts as kept."""
+    stage = value.like_input_of
     return 0.0 if stage == len(stages) or value.what == "pending" else stages[stage].input_bytes
 
 

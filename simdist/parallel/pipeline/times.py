@@ -1,6 +1,6 @@
 """Times: how long the actions of a pipeline take."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simdist.errors import ArgumentError
@@ -46,11 +46,9 @@ class Times:
     starts: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        numbers = {name: getattr(self, name) for name in self.__slots__}
-        numbers["ports"] = [held for _, held in (self.ports or {}).values()]
-        for name, given in numbers.items():
-            every = given.values() if isinstance(given, Mapping) else given
-            for value in [0.0] if every is None else [every] if isinstance(every, (int, float)) else every:
+        held = [seconds for _, seconds in (self.ports or {}).values()]
+        for name in self.__slots__:
+            for value in _numbers(held if name == "ports" else getattr(self, name)):
                 if not 0 <= value < _MOST:
                     raise ArgumentError(f"{name} is {value}; needs a time of at least 0 and less than {_MOST:g}")
 
@@ -104,6 +102,15 @@ class Clockwork:
     def part(self, kind: type[Part], stage: int) -> float:
         """How long an action of this kind takes on this stage."""
         return self._of[kind][stage]
+
+
+def _numbers(given: float | Sequence[float] | Mapping[tuple[int, int], float] | None) -> Iterable[float]:
+    """All numbers of an argument; none if it was not given."""
+    if given is None:
+        return ()
+    if isinstance(given, (int, float)):
+        return (given,)
+    return given.values() if isinstance(given, Mapping) else given
 
 
 def _of_stages(name: str, given: Seconds, schedule: Schedule) -> list[float]:
