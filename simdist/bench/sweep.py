@@ -119,10 +119,11 @@ def _tune(args: Namespace) -> int:
     """Measure, write the table for this user, and print it."""
     if args.world != "mpi" or in_job():
         raise ArgumentError("--tune starts jobs of real ranks itself: leave out --world and mpirun")
-    options = {f"--{name}": getattr(args, name) for name in ("algorithms", "cluster", "picture", "repeats")}
-    for name, given in {args.operation: args.operation, **options}.items():
-        if given is not None:
-            raise ArgumentError(f"{name} with --tune, which measures all collectives here: leave out one of them")
+    options = ("algorithms", "cluster", "picture", "repeats")
+    given = [] if args.operation is None else [args.operation]
+    given += [f"--{name}" for name in options if getattr(args, name) is not None]
+    if given:
+        raise ArgumentError(f"{given[0]} with --tune, which measures all collectives here: leave out one of them")
     _check_files(args)
     counts = args.ranks or [2, 4]
     if min(counts) < 2:

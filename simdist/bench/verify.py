@@ -157,7 +157,8 @@ def _tried(trials: list[Trial], p: int, where: str, cluster: Cluster) -> Found:
     """The outcome of these trials."""
     try:
         for known in dict.fromkeys(find(trial.operation, trial.algorithm) for trial in trials):
-            known.cost(Case(p, 0)), known.formula(Case(p, 0))  # a fault of theirs is none of a trial
+            known.cost(Case(p, 0))  # a fault of theirs is none of a trial
+            known.formula(Case(p, 0))
         return _figures_of(trials, p, where, cluster)
     except WorldUnavailable:
         raise

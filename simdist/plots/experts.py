@@ -79,9 +79,9 @@ def _bars(ax: Axes, routed: Routed) -> None:
 def _keys(shown: dict[str, Routed]) -> list[Any]:
     """The ranks that hold experts, unless there are too many for distinct colours, dropped choices, and the lines."""
     groups = sorted({tuple(sorted(holders)) for routed in shown.values() for holders in routed.holders})
-    keys: list[Any] = [Patch(color=style.rank_colour(ranks[0]), label=_on(ranks)) for ranks in groups]
-    if len(groups) > style.NUM_RANK_COLOURS:
-        keys = []
+    keys: list[Any] = []
+    if len(groups) <= style.NUM_RANK_COLOURS:
+        keys = [Patch(color=style.rank_colour(ranks[0]), label=_on(ranks)) for ranks in groups]
     lines = [Line2D([], [], label="slots", **_SLOTS), Line2D([], [], label="even share", **_EVEN)]
     return [*keys, Patch(label="dropped", **_DROPPED), *lines]
 

@@ -75,7 +75,8 @@ def _name(ax: Axes, levels: Mapping[str, float]) -> None:
     for name, level in levels.items():
         height = float(ax.transAxes.inverted().transform(ax.transData.transform((0, level)))[1])
         left = any(abs(height - other) < _LINE for other in right)
-        right += [] if left else [height]
+        if not left:
+            right.append(height)
         ax.annotate(
             f"{name} {level:.3g}", (0 if left else 1, level), xycoords=ax.get_yaxis_transform(), xytext=(2 * left, 1),
             textcoords="offset points", ha="left" if left else "right", va="bottom", color=style.ACCENT,

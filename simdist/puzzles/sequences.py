@@ -80,7 +80,7 @@ def _share(answer: Any) -> Iterator[Finding]:
         name = f"{tokens} tokens on {p} ranks"
         places = [[int(i) for i in call(answer, tokens, p, r)] for r in range(p)]
         times = Counter(i for own in places for i in own)
-        wrong = next((i for i in (*range(tokens), *times) if times[i] != (0 <= i < tokens)), None)
+        wrong = next((i for i in (*range(tokens), *times) if times[i] != (1 if 0 <= i < tokens else 0)), None)
         if wrong is not None:
             often = counted(times[wrong], "time")
             raise Failed(name, f"token {wrong} is there {often}", f"0 to {tokens - 1}, once each")
