@@ -84,7 +84,7 @@ def _occurrences(row: list[str], names: list[str]) -> list[int]:
 
 
 def measured_times(schedule: Schedule, course: Course) -> Times:
-    """The mean times of each stage's actions, and of pairs.
+    """The mean times of each stage's actions, and of pairs with a whole Backward.
 
     For a stage without halves TB is the time of its whole Backward and TW is 0, so that their sum is right.
     """
@@ -92,11 +92,10 @@ def measured_times(schedule: Schedule, course: Course) -> Times:
     pairs: list[float] = []
     for rank, row in enumerate(schedule.rows):
         for action, start, end in zip(row, course.start[rank], course.end[rank], strict=True):
-            if isinstance(action, Overlapped):
+            if isinstance(action, Part):
+                took[type(action), schedule.stage(rank, action)].append(end - start)
+            elif isinstance(action, Overlapped) and isinstance(action.backward, Backward):
                 pairs.append((end - start) / schedule.share)
-                continue
-            for part in action.parts:
-                took[type(part), schedule.stage(rank, part)].append(end - start)
 
     def mean(kind: type[Part], stage: int) -> float:
         return fmean(took[kind, stage]) if (kind, stage) in took else 0.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simdist.errors import ArgumentError, ScheduleError
-from simdist.parallel.pipeline import Memory, Schedule, Times, parse, schedule, schedules, simulate, validate
+from simdist.parallel.pipeline import Memory, Schedule, Times, executed, parse, schedule, schedules, simulate, validate
 from simdist.parallel.pipeline.play import SENDS, play
 
 
@@ -201,6 +201,13 @@ def test_a_pair_that_takes_less_than_its_parts():
     one = schedule("dualpipe", stages=4, micro_batches=8)
     assert simulate(one, Times(overlapped=2.5)).makespan < simulate(one).makespan
     assert simulate(one, Times(overlapped=3)).makespan == simulate(one).makespan
+
+
+def test_a_pair_with_half_a_backward_is_not_measured_as_one_with_all_of_it():
+    one, times = parse("F0 F1&B0 F2&I1 W1 B2"), Times(1, 1, 1, overlapped=2.5)
+    run = simulate(one, times)
+    assert run.makespan == 1 + 2.5 + (1 + 1) + 1 + (1 + 1)
+    assert executed(one, run.trace()).times.overlapped == times.overlapped
 
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 8, 12])
