@@ -89,7 +89,7 @@ _COLOURS = {
 
 HATCHED = ("wait",)  # so that these kinds differ by more than colour
 
-_RANKS = ["#77AADD", "#EEDD88", "#FFAABB", "#99DDC4", "#EE8866", "#BBCC33", "#AAAADD", "#D9C2A7"]
+_RANKS = ["#77AADD", "#EEDD88", "#FFAABB", "#99CC44", "#9999FF", "#CCAA77", "#66EEFF", "#DDEE44"]
 NUM_RANK_COLOURS = len(_RANKS)
 _SERIES = ["#0072B2", "#D55E00", "#009E73", "#AA4499", "#E69F00", "#14344A", "#56B4E9", "#999933", "#882255", "#666666"]
 _SERIES += ["#8B4513", "#EE8866"]

@@ -72,6 +72,13 @@ def test_kinds_differ_for_colour_blind_readers_too(eye):
         assert np.linalg.norm(seen[0] - seen[1]) > 15, (a, b)
 
 
+@pytest.mark.parametrize("eye", EYES)
+def test_ranks_differ_for_colour_blind_readers_too(eye):
+    for a, b in combinations(range(style.NUM_RANK_COLOURS), 2):
+        seen = [lab(EYES[eye] @ linear(style.rank_colour(rank))) for rank in (a, b)]
+        assert np.linalg.norm(seen[0] - seen[1]) > 15, (a, b)
+
+
 @pytest.mark.parametrize("kind", [*COMPUTING, *COLLECTIVES, *MESSAGES, "move"])
 def test_letters_on_a_colour_can_be_read(kind):
     ink = {"white": "#FFFFFF"}.get(style.ink_on(style.colour(kind)), style.INK)
