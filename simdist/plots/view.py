@@ -126,9 +126,10 @@ def finding(view: View) -> str:
         who = f"{len(every)} of {counted(view.trace.ranks, 'rank')}"
     text = f"{who}, {style.seconds(view.end_s - view.start_s)}: "
     text += f"{sum(s.computing_s for s in every) / elapsed_s:.0%} of the time computing, "
-    text += f"{sum(s.communicating_s for s in every) / elapsed_s:.0%} communicating"
     waiting = sum(s.waiting_s for s in every) / elapsed_s
+    hidden = sum(s.hidden_s for s in every) / elapsed_s
+    overlaps = hidden >= 0.005
+    text += f"{sum(s.communicating_s for s in every) / elapsed_s:.0%} {'only ' if overlaps else ''}communicating"
     if waiting >= 0.005:
         text += f" ({waiting:.0%} waiting for a rank that was not there yet)"
-    hidden = sum(s.hidden_s for s in every) / elapsed_s
-    return text + (f"; {hidden:.0%} more overlapped with computing" if hidden >= 0.005 else "")
+    return text + (f"; both at once {hidden:.0%} of the time" if overlaps else "")

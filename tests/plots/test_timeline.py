@@ -115,7 +115,7 @@ def test_streams_have_rows_of_their_own(draw):
     picture = draw(timeline, Trace(spans, 2))
     (ax,) = picture.axes
     assert [t.get_text() for t in ax.get_yticklabels()] == ["rank 0", "communication", "rank 1"]
-    assert "overlapped with computing" in picture.title
+    assert "both at once" in picture.title
 
 
 def test_a_silent_rank_keeps_its_row(draw):
@@ -171,7 +171,8 @@ def test_a_name_over_messages_is_set_off_from_them_and_the_title_stays_on_the_pa
     names = [t for t in picture.axes[0].texts if t.get_text() in ("F0", "B0")]
     assert len(names) == 2
     assert all(name.get_path_effects() for name in names)
-    assert "communicating; 60% more overlapped with" in picture.title.replace("\n", " ")
+    spent = "100% of the time computing, 0% only communicating; both at once 60% of the time"
+    assert spent in picture.title.replace("\n", " ")
 
 
 def test_names_from_a_file_are_not_taken_as_formulas(draw):
