@@ -44,7 +44,7 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
             _bars(ax, work, length)
             ax.set(title=name, xlabel=f"computing ({sign})")
         axes[0].set(ylabel="rank", xlim=(0, 1.12 * longest / length), ylim=(ranks - 0.5, -0.5))
-        keys, repeated = style.rank_key(ranks, "keys of")
+        keys, repeated = style.rank_key(ranks, "keys of rank")
         note = f"Beside each bar: its length relative to the shortest of its run. {repeated}"
         style.legend(fig, keys, note)
         style.title(fig, _finding(found))

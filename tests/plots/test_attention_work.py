@@ -25,7 +25,7 @@ def test_even_and_zigzag(draw, width):
     assert (
         picture.title == "Most work of a rank in ring attention: even 6.8 times the least, zigzag 1.0 times the least"
     )
-    assert picture.key == [f"keys of {j}" for j in range(4)]
+    assert picture.key == [f"keys of rank {j}" for j in range(4)]
     even, zigzag = picture.axes
     assert even.get_xlabel() == "computing (ms)"
     assert [text.get_text().strip() for text in even.texts] == ["1.0", "2.9", "4.8", "6.8"]
