@@ -99,6 +99,21 @@ def test_every_verb_has_help_also_in_narrow_terminals(verb, capsys, monkeypatch)
     assert max(map(len, out.splitlines())) <= 60
 
 
+@pytest.mark.parametrize("verb", ["", "train", "plan", "predict"])
+def test_the_commands_that_the_help_begins_with_can_be_executed(verb, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("simdist.cli.train.launch_script", lambda ranks, argv, **_: 0)
+    with pytest.raises(SystemExit):
+        main([*verb.split(), "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    pattern = rf"For example: simdist ({verb} .*?)\. " if verb else r"`simdist ([a-z][^`]*)`"
+    commands = re.findall(pattern, told)
+    assert commands
+    for command in commands:
+        assert main(command.split()) == 0, command
+
+
 def test_an_unknown_verb_is_refused_with_the_nearest(capsys):
     assert main(["trian"]) == 2
     assert "unknown verb 'trian'; did you mean 'train'?" in capsys.readouterr().err

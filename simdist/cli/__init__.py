@@ -171,8 +171,10 @@ def _overview() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "simdist",
         usage="simdist VERB …",
-        description="Distributed training written out by hand, on real MPI\nranks and on simulated clusters.",
-        epilog="`simdist VERB --help` lists the options of a verb.\nPuzzles with instant verdicts:\n"
+        description="Distributed training written out by hand, on real ranks\n(MPI processes) and simulated clusters.",
+        epilog="Begin with `simdist train --ranks 4`, which trains a small\nmodel on text, or "
+        "`simdist plot collective all_reduce ring`,\nwhich draws how four ranks add up their arrays.\n"
+        "`simdist VERB --help` lists the options of a verb.\nPuzzles with instant verdicts:\n"
         "python -c 'from simdist.puzzles import puzzles; puzzles()'",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

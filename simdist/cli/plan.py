@@ -25,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The cluster, and the fixed settings of the run."""
     parser.usage = "simdist plan --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
+        "For example: simdist plan --cluster h100 --ranks 8 --model gpt2-xl --flash-attention --precision bf16 "
+        "--batch 16. "
         "Options that you give are fixed. The others among dp, tp, pp, zero, shards, schedule, micro_batches, "
         "chunks, sequence_parallel and recompute are searched in all combinations, with --experts also ep, and for "
         f"windows of {LONG:,} tokens or more sp, with ulysses or ring_attention; given one of these, for all windows. "

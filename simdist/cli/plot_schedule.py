@@ -31,7 +31,7 @@ def add_arguments(group: Any) -> None:
         nargs=3,
         default=[1.0, 1.0, 1.0],
         metavar=("TF", "TB", "TW"),
-        help="times of F, B, W (1 1 1)",
+        help="times of a forward, an input gradient and a weight gradient (1 1 1)",
     )
     group.add_argument("--communication", type=float, default=0.0, metavar="T", help="time of a message (0)")
     group.add_argument(
@@ -45,7 +45,8 @@ def add_arguments(group: Any) -> None:
         type=float,
         nargs=2,
         metavar=("M_B", "M_W"),
-        help="memory of a micro-batch until its B, and then until its W (1 1; for zb-auto 1 0.5)",
+        help="memory of a micro-batch until its input gradient, and then until its weight gradient (1 1; for zb-auto 1 "
+        "0.5)",
     )
     group.add_argument(
         "--against",
@@ -61,7 +62,8 @@ def add_arguments(group: Any) -> None:
 def draw(args: argparse.Namespace) -> None:
     """Simulate schedules, print their figures, and draw them."""
     if len(args.subject) != 2:
-        raise ArgumentError(f"plot schedule takes the name of one schedule, not {args.subject[1:]}")
+        told = f"not {args.subject[1:]}; there are {', '.join(pipeline.schedules())}"
+        raise ArgumentError(f"plot schedule takes the name of one schedule, {told}")
     names = [args.subject[1], *args.against]
     for name in args.against:
         if names.count(name) > 1:

@@ -17,6 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The cluster, and the run."""
     parser.usage = "simdist predict --cluster NAME --ranks N [OPTION …]"
     parser.epilog = (
+        "For example: simdist predict --cluster h100 --ranks 8 --model gpt2-xl --flash-attention --precision bf16 "
+        "--batch 16 --zero 3. "
         "Options that you leave out have the defaults of `simdist train` (`simdist plan` searches them); the model is "
         "a GPT unless --model says mlp. The time of a step is composed of the times of its parts on the modelled "
         "cluster, each beside the papers' formula, and with --execute beside the executed time. The last line is the "

@@ -32,6 +32,7 @@ _TOLD = ("config", "out", "resume")  # further options to pass on to the ranks
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of Config, and those for ranks, files and folders."""
     parser.epilog = (
+        "For example: simdist train --ranks 4 --model gpt --zero 2 --steps 100. "
         "Without --ranks it runs on the ranks that mpirun started, or on one. "
         "Equal seeds and batches give equal runs on any number of ranks. "
         "Options on the command line override those of the config file. "
