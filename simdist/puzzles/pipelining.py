@@ -85,5 +85,9 @@ def _zero_bubble(answer: Any) -> Iterator[Finding]:
         schedule = _schedule(answer, p, m)
         run = simulate(schedule, Times())
         name = f"{p} stages, {m} micro-batches"
-        yield at_most(f"memory, {name}", max(validate(schedule, memory).memory), p)
-        yield at_most(f"idle time of a rank between its first and last action, {name}", run.own_bubble, p - 1)
+        kept = validate(schedule, memory).memory
+        worst = max(range(p), key=lambda r: kept[r])
+        why = "half of it stays until the W: which W can come earlier?"
+        yield at_most(f"memory of rank {worst}, {name}", kept[worst], p, why=why)
+        why = "which W could run where a rank waits?"
+        yield at_most(f"idle time of a rank between its first and last action, {name}", run.own_bubble, p - 1, why=why)

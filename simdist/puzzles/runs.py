@@ -35,8 +35,6 @@ __all__ = [
 Runs = Mapping[int, Run]
 """Runs by number of ranks."""
 
-_AS_IT_WAS = "x is as it was: did a message arrive in it? x[:] = y changes it, x = y only rebinds the name"
-
 Case = Callable[[int], tuple[Sequence[Array], Sequence[Array]]]
 """Given a number of ranks: what each starts with, and what each must end with."""
 
@@ -76,17 +74,30 @@ def exchanged(
         for rank, (found, wanted) in enumerate(zip(runs[p].results, expected, strict=True)):
             as_it_was = not returns and np.array_equal(found, given[rank])
             what = f"what rank {rank} of {p} ends with{of}"
-            compare(what, found, wanted, _AS_IT_WAS if as_it_was else why, sums and not as_it_was)
+            compare(what, found, wanted, _unchanged(runs[p], rank) if as_it_was else why, sums and not as_it_was)
     return runs
+
+
+def _unchanged(run: Run, rank: int) -> str:
+    """Why x may be as it was."""
+    if not run.trace.statistics()[rank].received.num_spans:
+        return "x is as it was: no message arrived here"
+    return (
+        "x is as it was, though a message arrived: x[:] = y changes x, x = y only rebinds the name\n"
+        "or had its sender overwritten the array before it was sent?"
+    )
 
 
 def compare(what: str, found: Any, wanted: Array, why: str = "", sums: bool = False) -> None:
     """Raise Failed unless these are equal, with the items where they first differ."""
     if not isinstance(found, np.ndarray):
         why = "your function must return the array" if found is None else ""
+        if isinstance(found, list):
+            why = "np.concatenate joins a list of arrays"
         raise Failed(what, reprlib.repr(found), f"an array of shape {np.shape(wanted)}", why)
     if found.shape != wanted.shape:
-        raise Failed(what, f"an array of shape {found.shape}", f"shape {wanted.shape}")
+        why = "it has as many items: reshape it" if found.size == wanted.size else ""
+        raise Failed(what, f"an array of shape {found.shape}", f"shape {wanted.shape}", why)
     if found.dtype != wanted.dtype:
         why = "np.empty_like(x), or dtype=x.dtype, makes an array of the same type as x"
         raise Failed(what, f"an array of {found.dtype}", f"{wanted.dtype}", why)

@@ -50,7 +50,8 @@ def _mean(answer: Any) -> Iterator[Finding]:
             why = f"the ranks have {sizes} examples"
             compare(f"the mean on rank {rank} of {p}", found, rows.mean(axis=0), why)
     yield Finding(True, "the mean", "right", on_ranks(RANKS))
-    yield bounded(runs, "collectives", most_collectives, lambda p: 1)
+    why = "one array can carry both sums"
+    yield bounded(runs, "collectives", most_collectives, lambda p: 1, why=why)
     yield carried(runs, lambda p: 8 * 6 * (p > 1))
 
 

@@ -134,7 +134,74 @@ def test_the_name_of_another_array_is_no_answer():
         comm.sendrecv(x, (comm.rank + 1) % comm.size, y, (comm.rank - 1) % comm.size)
         x = y
 
-    assert "x is as it was" in repr(puzzle(1).check(shift))
+    assert "x is as it was, though a message arrived: x[:] = y changes" in repr(puzzle(1).check(shift))
+
+
+def test_an_array_that_is_overwritten_while_it_is_sent_is_told():
+    def shift(x, comm):
+        request = comm.isend(x, (comm.rank + 1) % comm.size)
+        comm.recv(x, (comm.rank - 1) % comm.size)
+        request.wait()
+
+    assert "had its sender overwritten" in repr(puzzle(1).check(shift))
+
+
+def test_a_rank_that_no_message_reaches_is_told():
+    def tell(x, comm):
+        p, r, known = comm.size, comm.rank, 1
+        while 2 * known < p:  # one round too few
+            if r < known and r + known < p:
+                comm.send(x, r + known)
+            elif known <= r < 2 * known:
+                comm.recv(x, r - known)
+            known *= 2
+
+    assert "x is as it was: no message arrived here" in repr(puzzle(2).check(tell))
+
+
+def test_weight_gradients_that_all_come_last_are_told_to_come_earlier():
+    def rows(p, m):
+        first = [" ".join(f"F{i} I{i}" for i in range(m))]  # of the last rank; the others run ahead
+        for r in range(p - 2, -1, -1):
+            ahead = min(p - r - 1, m)
+            row = [f"F{i}" for i in range(ahead)]
+            for i in range(m):
+                row += [f"F{i + ahead}"] * (i + ahead < m) + [f"I{i}"]
+            first.insert(0, " ".join(row))
+        return [f"{row} {' '.join(f'W{i}' for i in range(m))}" for row in first]
+
+    said = repr(puzzle(24).check(rows))
+    assert "memory of rank 0, 2 stages" in said
+    assert "which W can come earlier?" in said
+    assert "which W could run where a rank waits?" in said
+
+
+def test_work_that_differs_is_shown_by_rank():
+    said = repr(puzzle(26).check(lambda tokens, p, r: range(r, tokens, p)))
+    assert "the ranks' work, i + 1 for the token at i: 64, 72" in said  # of 16 tokens: 1 + 3 + … + 15, 2 + … + 16
+
+
+def test_two_sums_fit_into_one_array():
+    def mean_gradient(gradient, examples, comm):
+        total, number = gradient * examples, np.array([examples])
+        all_reduce(total, comm)
+        all_reduce(number, comm)
+        return total / number
+
+    assert "one array can carry both sums" in repr(puzzle(14).check(mean_gradient))
+
+
+@pytest.mark.parametrize(("shape", "said"), [(list, "np.concatenate joins"), (np.array, "as many items: reshape it")])
+def test_chunks_that_are_not_joined_are_told_how_to_be(shape, said):
+    def gather_all(chunk, comm):
+        p, r = comm.size, comm.rank
+        y = np.empty((p, len(chunk)), chunk.dtype)
+        y[r] = chunk
+        for k in range(p - 1):
+            comm.sendrecv(y[(r - k) % p], (r + 1) % p, y[(r - k - 1) % p], (r - 1) % p)
+        return shape(y)
+
+    assert said in repr(puzzle(5).check(gather_all))
 
 
 def test_a_request_that_nobody_waits_for_is_told():
