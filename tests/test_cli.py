@@ -179,6 +179,8 @@ def test_every_setting_is_an_option(capsys):
         (["--config="], "cannot read the config file ."),
         (["--out="], "out is empty; needs the name of a folder"),
         (["--world=virtual", "--cluster="], "unknown cluster ''"),
+        (["--steps=--"], "--steps is '--'; needs a value"),
+        (["--sample-bytes=1000000000000"], "sample_bytes is 1000000000000; needs at least 0 and less than 1,048,576"),
     ],
 )
 def test_a_users_mistake_is_one_line(words, message, capsys):
@@ -208,6 +210,15 @@ def test_a_mistake_is_found_before_ranks_are_started(words, message, capsys, mon
     monkeypatch.delattr("simdist.cli.train.launch_script")
     assert main(["train", "--ranks=2", *words.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["bench", "--ranks=--"], ["plot", "x", "--out=--"], ["plot", "x", "--against=--"], ["run", "--ranks=--"]]
+)
+def test_two_dashes_are_no_value(words, capsys):
+    assert main(words) == 2
+    option = words[-1].partition("=")[0]
+    assert capsys.readouterr().err == f"simdist {words[0]}: {option} is '--'; needs a value\n"
 
 
 def test_nothing_to_run_is_refused(capsys):

@@ -153,8 +153,18 @@ def _perform(*words: str) -> int:
     args, others = parser.parse_known_args(rest)
     if others:
         raise _not_known(others[0].partition("=")[0], parser)
+    _require_values(args, parser)
     code: int = module.execute(args)
     return code
+
+
+def _require_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Refuse `--option=--`, of which argparse makes an empty list."""
+    for name, value in vars(args).items():
+        if name in ("command", "module") or value == parser.get_default(name):
+            continue
+        if value == [] or (isinstance(value, list) and [] in value):
+            raise ArgumentError(f"--{name.replace('_', '-')} is '--'; needs a value")
 
 
 def _not_known(word: str, parser: argparse.ArgumentParser) -> ArgumentError:

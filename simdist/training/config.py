@@ -215,7 +215,7 @@ class Config:
 
     interval: int = option("log", 50, "steps from one line to the next", least=1)
     trace_steps: int = option("log", 20, "how many of the last steps the trace keeps")
-    sample_bytes: int = option("log", 200, "length of each text written at the end; 0 for none")
+    sample_bytes: int = option("log", 200, "length of each text written at the end; 0 for none", below=2**20)
     temperature: float = option("log", 0.8, "of those texts: 0 takes the likeliest byte")
 
     def __post_init__(self) -> None:
@@ -230,6 +230,8 @@ class Config:
                 object.__setattr__(self, name, value)
         if self.pp == 1 and self.method != "pipeline":  # one stage is no pipeline
             object.__setattr__(self, "pp", None)
+        if self.device_path == "auto" and self.device != "cuda":  # which has one path
+            object.__setattr__(self, "device_path", None)
         known: dict[str, Any] = {}
         for name, what in options():
             known[name] = what.resolve(name, getattr(self, name), known)

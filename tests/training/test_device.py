@@ -135,3 +135,4 @@ def test_a_checkpoint_of_a_device_is_one_of_any(spmd, device, text, tmp_path, mo
 def test_a_path_without_a_device_is_refused():
     with pytest.raises(ArgumentError, match="device_path"):
         Config(device_path="staged")
+    assert Config(device_path="auto") == Config(device="cpu", device_path="AUTO") == Config(), "which is any there is"
