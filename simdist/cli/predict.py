@@ -7,7 +7,7 @@ from simdist.cli.settings import add_options
 from simdist.planning import Workbench, details, fit_text, fitted_efficiency, headline, planned, run_text, table
 from simdist.planning import execute as carried_out
 from simdist.planning.fitting import check_measured
-from simdist.planning.job import check_known
+from simdist.planning.scope import check_known
 from simdist.training import Config
 
 __all__ = ["add_arguments", "execute"]

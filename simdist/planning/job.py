@@ -1,9 +1,9 @@
 """Job: a planned training run on ranks of a cluster."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,33 +18,17 @@ from simdist.parallel.pipeline.schedules import maker
 from simdist.parallel.zero.unit import grouped, least_items, padded, uses
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members, misfit
+from simdist.planning.scope import check_known
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
-from simdist.training.methods import CUT_METHODS, PIPELINE, recipe
-from simdist.training.pipelines import is_updating, schedule_of
+from simdist.training.methods import PIPELINE, recipe
+from simdist.training.pipelines import schedule_of
 from simdist.words import counted
 
-__all__ = ["Job", "Part", "Piece", "check_kinds", "check_known"]
+__all__ = ["Job", "Part", "Piece", "check_kinds"]
 
 T = TypeVar("T")
-
-_EXECUTED = "; simdist train --world virtual --device phantom times others"
-
-
-def check_known(settings: Mapping[str, Any]) -> None:
-    """Raise ArgumentError if these settings include a feature that is not predicted."""
-    for name, known in (("method", CUT_METHODS), ("offload", ("none",)), ("compress", ()), ("algorithm", ("auto",))):
-        if settings.get(name) not in (None, *known):
-            instead = _EXECUTED if name in ("offload", "algorithm") else ""
-            raise ArgumentError(
-                f"{name} is {settings[name]}; plans are of {name} {', '.join(known) or 'none'}{instead}"
-            )
-    if is_updating(settings.get("schedule")):
-        raise ArgumentError(
-            f"schedule is {settings['schedule']}; plans are of those that update after all micro-batches, such as 1f1b"
-            f"{_EXECUTED}"
-        )
 
 
 def check_kinds(config: object, bench: object) -> None:

@@ -12,7 +12,7 @@ from simdist.errors import ArgumentError, require_kind
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.parallel.even import divisors
 from simdist.planning.group import misfit
-from simdist.planning.job import check_known
+from simdist.planning.scope import MOST_MICRO_BATCHES, check_known
 from simdist.training.config import Config, options, typed
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
@@ -45,7 +45,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         zero, schedule                      0 to 3 without a pipeline; 0 and 1, and SCHEDULES with one
         chunks                              2, and more that leave each stage as many blocks
         shards                              all of dp, and the number that fit in a node
-        micro_batches                       1, 2, 4, … of them, and micro-batches of 1, 2, 4, … windows
+        micro_batches                       1, 2, 4, …, or each of 1, 2, 4, … windows; up to MOST_MICRO_BATCHES
         sequence_parallel                   on and off
         recompute                           none, then selective, then full
 
@@ -142,7 +142,8 @@ def _micro_batches(given: Mapping[str, Any], windows: int, reasons: Counter[str]
     """The numbers to try: powers of two, and those for which each has a power of two of windows."""
     powers = [1 << k for k in range(windows.bit_length())]
     if "micro_batches" not in given:
-        return sorted({n for power in powers if windows % power == 0 for n in (power, windows // power)}, reverse=True)
+        found = {n for power in powers if windows % power == 0 for n in (power, windows // power)}
+        return sorted((n for n in found if n <= MOST_MICRO_BATCHES), reverse=True)
     if windows % given["micro_batches"]:
         reasons[f"{windows} windows of a rank do not split evenly into {given['micro_batches']} micro-batches"] += 1
         return []

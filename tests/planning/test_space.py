@@ -8,6 +8,7 @@ import pytest
 from simdist.cluster import preset
 from simdist.errors import ArgumentError
 from simdist.planning import SCHEDULES, ways
+from simdist.planning.scope import MOST_MICRO_BATCHES
 from simdist.planning.space import LONG
 from simdist.training.models import sized
 
@@ -154,6 +155,14 @@ def test_a_published_model_has_the_ways_of_its_sizes():
     assert named == [way[0] for way in ways(given | sized({"model": "mixtral-8x7b"} | given), 4, H100)]
 
 
+def test_a_batch_of_any_size_has_finitely_many_ways():
+    batch = 10**12  # of which one micro-batch for each window would be timed for years
+    counts = {c.micro_batches for c in found(4, dp=4, global_batch_size=batch)}
+    assert counts == {2**k for k in range(11)}, "of the 2^10 5^12 windows of a rank, and not 5^12 or more"
+    counts = {c.micro_batches for c in found(1, zero=0, global_batch_size=3 << 20)}
+    assert counts == {part << k for part in (1, 3) for k in range(15) if part << k <= MOST_MICRO_BATCHES}
+
+
 def test_chunks_that_divide_the_blocks_of_a_rank():
     of = {"tp": 1, "zero": 0, "micro_batches": 4, "schedule": "interleaved-1f1b", "layers": 24}
     found_chunks = {(c.pp, c.chunks) for c in found(4, **of)}
@@ -189,6 +198,7 @@ def test_an_mlp_has_fewer_ways():
         (8, {"pp": 0}, "pp is 0; needs at least 1"),
         (8, {"tp": -2}, "tp is -2; needs at least 1"),
         (8, {"micro_batches": 0}, "micro_batches is 0; needs at least 1"),
+        (8, {"micro_batches": 10**9}, "^micro_batches is 1000000000; plans are of at most 16,384$"),
         (8, {"dp": -1}, "dp is -1; needs at least 0"),
         (8, {"sp": 0}, "sp is 0; needs at least 1"),
         (8, {"ep": 0}, "ep is 0; needs at least 1"),
