@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from simdist.arrays import metered
+from simdist.errors import ArgumentError
 
 __all__ = ["Fiber", "Scheduler", "Waiting"]
 
@@ -84,8 +85,7 @@ class Scheduler:
     are due at few instants. So the heap holds instants, and each instant has a list of fibers, which is sorted when it
     begins. Fibers that become due at the instant in progress form a new list for the same instant.
 
-    In the order of ranks most messages are sent before their receives are posted (in a ring each rank sends to the
-    next), so that the receiver need not block.
+    In the order of ranks most messages are sent before they are received, as in a ring: the receiver need not block.
 
     Attributes:
         running: the fiber that runs now.
@@ -177,6 +177,8 @@ class Scheduler:
     def give_way(self) -> None:
         """Let the fibers that are due before the running fiber's clock go first; there is at least one."""
         me = self.running
+        if getcurrent() is not me.greenlet:
+            raise self._stranger()
         clock_s = me.clock_s
         fibers = self._later.get(clock_s)
         if fibers is None:
@@ -195,9 +197,11 @@ class Scheduler:
         Raises:
             Exception: the fiber's `error`.
         """
+        me = self.running
+        if getcurrent() is not me.greenlet:
+            raise self._stranger()
         if self._ending:
             raise GreenletExit
-        me = self.running
         me.waiting = waiting
         self._switch()
         me.waiting = None
@@ -207,6 +211,11 @@ class Scheduler:
                 raise error
             finally:
                 del error  # which has this frame in its traceback
+
+    def _stranger(self) -> ArgumentError:
+        """The error for a call from outside the running fiber, which would switch between fibers of two runs."""
+        used = f"the communicator of {self.running.label()} is used by another run or thread"
+        return ArgumentError("a communicator is used after the end of its run" if self.running is self._hub else used)
 
     def fail(self, fiber: Fiber, error: BaseException) -> None:
         """End the run: no other fiber continues."""
@@ -284,7 +293,8 @@ class Scheduler:
                 fiber.waiting = None
         self.end_s = max((fiber.clock_s for fiber in self.fibers), default=0.0)
         # Their contexts refer to the scheduler. Breaking these cycles frees all memory as soon as the run is over.
-        self.running = self._hub
+        self.running = hub = self._hub
+        hub.greenlet, hub.stream, self.due_s = greenlet(), "main", -inf  # so that later calls are refused
         for fibers in (self.fibers, self._now, self._later):
             fibers.clear()
         self._context = Context()
