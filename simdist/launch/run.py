@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from inspect import signature
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from pathlib import Path
 from reprlib import Repr
 from typing import Any, TextIO
@@ -105,6 +105,8 @@ def _check(program: Callable[..., Any], world: str, args: Sequence[object], time
         raise unknown_name("world", world, BYTES_PER_RANK)
     if not isinstance(args, tuple | list):
         raise ArgumentError(f"args is {args!r}; needs a tuple of the program's further arguments")
+    if isgeneratorfunction(program) or iscoroutinefunction(program) or isasyncgenfunction(program):
+        raise ArgumentError(f"program is {program!r}, with yield or async, whose body a call does not run")
     _check_takes(program, args)
     if timeout_s is not None and not (isinstance(timeout_s, int | float | np.integer | np.floating) and timeout_s > 0):
         raise ArgumentError(f"timeout_s is {timeout_s!r}; needs a number of seconds above 0")

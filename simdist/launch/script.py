@@ -4,7 +4,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,8 +52,8 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
     """
     if not argv or (argv[0] != "-m" and not Path(argv[0]).is_file()) or list(argv) == ["-m"]:
         raise ArgumentError(f"no script to run: {' '.join(argv) or 'none given'}")
-    if argv[0] == "-m" and not _is_module(argv[1].partition(".")[0]):
-        raise ArgumentError(f"no module to run: {argv[1]}")
+    if argv[0] == "-m":
+        _check_module(argv[1])
     if in_job():
         raise WorldUnavailable("this process is already a rank of an MPI job, and cannot start another")
     check_room(ranks, "mpi")
@@ -69,14 +69,20 @@ def launch_script(ranks: int, argv: Sequence[str], heed: Sequence[signal.Signals
         return 128 + stopped.number
 
 
-def _is_module(name: str) -> bool:
-    """Whether ranks, which search this folder first, would find a module or package of this name."""
-    if PathFinder.find_spec(name, [str(Path.cwd())]) is not None:
-        return True
-    try:
-        return name != "__main__" and find_spec(name) is not None  # that one is this process's own program
-    except ValueError:  # an empty name
-        return False
+def _check_module(name: str) -> None:
+    """Raise ArgumentError unless ranks, which search this folder first, would find this module or its package, and in a
+    package that is itself to be run, its `__main__`.
+    """
+    package, dot, _ = name.partition(".")
+    spec = PathFinder.find_spec(package, [str(Path.cwd())])
+    with suppress(ValueError):  # an empty name
+        if spec is None and package != "__main__":  # that one is this process's own program
+            spec = find_spec(package)
+    if spec is None:
+        raise ArgumentError(f"no module to run: {name}")
+    folders = spec.submodule_search_locations
+    if not dot and folders is not None and PathFinder.find_spec("__main__", folders) is None:
+        raise ArgumentError(f"no module to run: {name} is a package without __main__.py")
 
 
 def _wait(job: Job) -> int:

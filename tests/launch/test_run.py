@@ -8,7 +8,7 @@ from warnings import catch_warnings
 
 import pytest
 
-from simdist.errors import CollectiveMismatch, RankFailed
+from simdist.errors import ArgumentError, CollectiveMismatch, RankFailed
 from simdist.launch.job import Death
 from simdist.launch.pickling import packed
 from simdist.launch.run import _collect, _first_failure, _note_reported_death, _Relay, run
@@ -145,3 +145,17 @@ def test_a_world_of_each_ranks_own_is_told_once(monkeypatch, rank, size, told):
         assert run(lambda comm: comm.rank, 3).results == [0, 1, 2]
     words = "sd.run in a job of 2 real ranks: each process that calls it runs 3 virtual ranks of its own"
     assert [str(warning.message).partition(";")[0] for warning in caught] == [words] * told
+
+
+async def awaited(comm):
+    pass
+
+
+def yielding(comm):
+    yield comm.rank
+
+
+@pytest.mark.parametrize("program", [awaited, yielding])
+def test_a_program_whose_body_a_call_does_not_run_is_refused(program):
+    with pytest.raises(ArgumentError, match=f"^program is <function {program.__name__} .*>, with yield or async"):
+        run(program, 2)

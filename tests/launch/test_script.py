@@ -194,9 +194,13 @@ def test_more_ranks_than_fit_and_jobs_in_jobs_are_refused(monkeypatch):
         (["-m", "nowhere.sub", "a"], "no module to run: nowhere.sub"),
         (["-m", "__main__"], "no module to run: __main__"),
         (["-m", ""], "no module to run: "),
+        (["-m", "bare"], "no module to run: bare is a package without __main__.py"),
     ],
 )
-def test_what_is_not_there_is_told_before_ranks_are_started(words, found):
+def test_what_is_not_there_is_told_before_ranks_are_started(words, found, tmp_path, monkeypatch):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ArgumentError) as caught:
         launch_script(2, words)
     assert str(caught.value) == found
