@@ -72,7 +72,7 @@ def meant(name: object, known: Iterable[str], others: Mapping[str, str] = Mappin
     if name in every:
         return str(name)
     spelled = {_bare(other): one for other, one in others.items()} | {_bare(each): each for each in every}
-    return spelled.get(_bare(str(name)))
+    return spelled.get(_bare(name)) if isinstance(name, str) else None
 
 
 def _bare(name: str) -> str:

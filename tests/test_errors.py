@@ -138,6 +138,7 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
         (lambda: Batches(TEXT.split(5, 0.1, 0)[0], 4, 0).part(0, 5, 1), "rank is 5 of 1; needs at least 0 and less"),
         (lambda: Schedule(1.0, 5)(-1), "step is -1; needs at least 0"),
         (lambda: phantom(2.5), "an array of shape 2.5; needs a whole number, or a tuple of them"),
+        (lambda: phantom(True), "an array of shape True; needs a whole number, or a tuple of them"),
         (lambda: cost("all_reduce", "ring", ranks="4", num_bytes=8), "ranks is '4'; needs a whole number"),
         (
             lambda: sd.run(lambda comm: DataParallel(mlp(4, 4, 8, 1), comm, "adamw", 0)),

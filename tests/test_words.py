@@ -32,6 +32,6 @@ def test_names_in_other_spellings():
     known = ["zb-v", "v-zb 2", "Q_4.1"]
     assert meant("zb-v", known) == meant("ZBV", known) == meant("zb_v", known) == "zb-v"
     assert meant("q41", known) == "Q_4.1"
-    assert meant("V-ZB", known) is meant(None, known) is meant("", known) is None
+    assert meant("V-ZB", known) is meant(None, known) is meant("", known) is meant(["zb-v"], known) is None
     assert meant("V-ZB", known, {"vzb": "zb-v", "ZBV": "v-zb 2"}) == "zb-v"
     assert meant("zbv", known, {"ZBV": "v-zb 2"}) == "zb-v"  # a known name comes first

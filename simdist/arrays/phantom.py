@@ -290,7 +290,7 @@ def phantom(shape: int | Shape, dtype: Any = np.float32) -> Phantom:
         ArrayError: a length is negative, or all together are more than NumPy counts.
     """
     lengths = shape if isinstance(shape, tuple | list) else (shape,)
-    if not all(isinstance(length, int | np.integer) for length in lengths):
+    if not all(isinstance(length, int | np.integer) and not isinstance(length, bool) for length in lengths):
         raise ArrayError(f"an array of shape {shape!r}; needs a whole number, or a tuple of them")
     made = Phantom(tuple(map(int, lengths)), dtype)  # products of NumPy's own integers overflow
     if min(made.shape, default=0) < 0:

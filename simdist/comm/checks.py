@@ -83,7 +83,7 @@ class Checks(ABC):
 
     def check_tag(self, what: str, tag: int) -> None:
         """Raise ArgumentError unless a message can have this tag."""
-        if not isinstance(tag, (int, np.integer)) or not 0 <= tag <= _MOST_TAG:
+        if isinstance(tag, bool) or not isinstance(tag, (int, np.integer)) or not 0 <= tag <= _MOST_TAG:
             raise ArgumentError(f"{what} with tag {tag!r} on rank {self.rank}: needs a whole number, 0 to {_MOST_TAG}")
 
     def check_wanted(self, what: str, tag: int) -> None:

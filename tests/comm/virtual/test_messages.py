@@ -472,6 +472,16 @@ def test_tags_and_times_that_are_no_one_number(spmd, several):
     spmd(program, 1)
 
 
+def test_truth_is_no_tag(spmd):
+    def program(comm):
+        x = np.zeros(1)
+        for call in (comm.send, comm.recv, comm.isend, comm.irecv):
+            with pytest.raises(ArgumentError, match="with tag True on rank 0: needs a whole number"):
+                call(x, 0, tag=True)
+
+    spmd(program, 1)
+
+
 @pytest.mark.parametrize(("x", "words"), [(3.5, r"float 3\.5"), (np.float64(3.5), r"float64 np\.float64\(3\.5\)")])
 def test_a_message_of_what_is_no_array(x, words):
     for call in ("send", "recv"):
