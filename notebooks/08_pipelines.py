@@ -134,7 +134,8 @@ for name in schedules():
 # (The papers' formulas hold when there are enough micro-batches to fill the pipeline and messages take no time. For the
 # bubbles of v-half and v-min, they hold to within half an action. The three pipedream schedules fill and drain the
 # pipeline only once in a whole training, so their papers count no bubble. In gems, chimera, bitpipe and dualpipe
-# micro-batches enter at both ends of the pipeline, for which two ranks hold each weight.) As a picture:
+# micro-batches enter at both ends of the pipeline, for which two ranks hold each weight. Chimera, bitpipe and hanayo
+# are made for as many micro-batches as ranks: here two such units leave bubbles in between.) As a picture:
 
 # %%
 shown = {}

@@ -19,6 +19,7 @@
 | v-min                          | 2(p-1)(F+B+W)/3 if F=B=W  | ⌊(p+4)/3⌋ M_B                       | 2405.15362 |
 | chimera, of v pipelines        | (2p/v-2) max(F, B+W)      | (p-p/v+1+min(q, 2p/v-1-q)) M_B      | 2107.06925 |
 | bitpipe                        | (p/2-1) max(F, B+W)       | (3p/4+1/2+min(r, p-1-r)/2) M_B      | 2410.19367 |
+| hanayo, of v/2 waves           | 2(p-1) max(F, B+W)/v      | (p-(p-1-r)/v) M_B                   | 2308.15762 |
 | gems                           | (p-1) m max(F, B+W)       | M_B                                 | 2107.06925 |
 | dualpipe                       | (p/2-1)(F&B+B-2W)         | (p+1) M_B                           | 2412.19437 |
 | dualpipe-v, of 2p half stages  | (p-1)(F&B+B-2W)/2         | (p+1/2) M_B                         | 2412.19437 |
@@ -26,7 +27,8 @@
 | pipedream-vertical-sync        | none in the long run      | (p-r) M_B, p versions               | 1806.03377 |
 | pipedream-2bw                  | none in the long run      | (p-r) M_B, 2 versions               | 2006.09503 |
 
-Each rank of dualpipe-v has two of the PP = 2p stages that its makers count, so their times and M_B are half of these.
+Hanayo's are those of the slots in which its schedule is made here. Each rank of dualpipe-v has two of the PP = 2p
+stages that its makers count, so their times and M_B are half of these.
 
 The bubbles hold under these conditions:
 
@@ -34,8 +36,8 @@ The bubbles hold under these conditions:
     interleaved-1f1b             p divides m
     zb-h2, zb-v                  m is at least 2p-1; for zb-h2 also W is at most F
     v-half, v-min                m is at least p; then to within half an action
-    chimera, bitpipe             p divides m, and F = B+W or m = p; for chimera v is an even divisor of p, for bitpipe
-                                 p is even
+    chimera, bitpipe, hanayo     p divides m, and F = B+W or m = p; for chimera v is an even divisor of p, for bitpipe
+                                 p is even, for hanayo v
     gems                         p is even; for odd m there are (p-1) min(F, B+W) more. The paper has the limit for many
                                  micro-batches and B+W = 2F, a rate of (p-1)/(p+1/2)
     dualpipe, dualpipe-v         m is at least 2p, W is at most F, B = F and F&B is from B+W to F+B+W, for the rank that
@@ -220,6 +222,7 @@ _FILLED: dict[str, Callable[[Case], bool]] = {  # whether m and p meet the condi
     "v-min": lambda c: c.m >= c.p,
     "chimera": lambda c: c.m % c.p == 0 and c.p % c.v == 0 and c.v % 2 == 0,
     "bitpipe": lambda c: c.m % c.p == 0 and c.p % 2 == 0,
+    "hanayo": lambda c: c.m % c.p == 0 and c.v % 2 == 0,
     "gems": lambda c: c.p % 2 == 0,
     "dualpipe": lambda c: c.m >= 2 * c.p and c.m % 2 == 0 and c.p % 2 == 0,
     "dualpipe-v": lambda c: c.m >= 2 * c.p,
@@ -252,6 +255,11 @@ def _crossed(c: Case) -> float | None:
     return None if whole is None else whole / 2
 
 
+def _waves(c: Case) -> float | None:
+    """The bubble of Hanayo, which for several units in a row is so where F = B+W, as Chimera's."""
+    return 2 * (c.p - 1) / c.v * max(c.f, c.b + c.w) if c.m == c.p or c.f == c.b + c.w else None
+
+
 def _both_ways_kept(c: Case, r: int) -> tuple[float, float]:
     """What rank r of Chimera keeps: the more, the further it is from where a pipeline begins."""
     apart = max(1, 2 * c.p // c.v)
@@ -281,6 +289,7 @@ _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "v-min": (lambda c: c.if_equal(2 * _fill(c) / 3), lambda c, r: (min(c.m, (c.p + 4) // 3), 0)),
     "chimera": (_both_ways, _both_ways_kept),
     "bitpipe": (_crossed, lambda c, r: (min(c.m, (3 * c.p + 2) / 4 + min(r, c.p - 1 - r) / 2), 0)),
+    "hanayo": (_waves, lambda c, r: (min(c.m, c.p - (c.p - 1 - r) / c.v), 0)),
     "gems": (_turns, lambda c, r: (1, 0)),
     "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (min(c.m, c.p + 1), 0)),
     "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (min(c.m, c.p + 0.5), 0)),

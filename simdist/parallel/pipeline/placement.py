@@ -30,9 +30,14 @@ def looped(ranks: int, chunks: int) -> Placement:
     return tuple(tuple(range(r, ranks * chunks, ranks)) for r in range(ranks))
 
 
-def v_shape(ranks: int) -> Placement:
-    """Down the ranks and up again, so that a rank has an early stage and a late one; the loss is on rank 0."""
-    return tuple((r, 2 * ranks - 1 - r) for r in range(ranks))
+def v_shape(ranks: int, waves: int = 1) -> Placement:
+    """Down the ranks and up again, so that a rank has an early stage and a late one; the loss is on rank 0.
+
+    Args:
+        waves: how often, with two stages of a rank each.
+    """
+    turn = 2 * ranks
+    return tuple(tuple(turn * wave + s for wave in range(waves) for s in (r, turn - 1 - r)) for r in range(ranks))
 
 
 def crossed(ranks: int) -> Placement:

@@ -10,6 +10,7 @@ from simdist.parallel.pipeline.schedules import (  # noqa: F401, I001
     v_shape,
     chimera,
     bitpipe,
+    hanayo,
     gems,
     dualpipe,
 )

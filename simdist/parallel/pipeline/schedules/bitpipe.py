@@ -13,10 +13,11 @@ of the two directions on a rank that are both even, or both odd, are p apart for
 """
 
 from simdist.arrays import partition
-from simdist.parallel.pipeline.action import Action, Backward, Forward
+from simdist.parallel.pipeline.action import Action
 from simdist.parallel.pipeline.placement import crossed
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.registry import named
+from simdist.parallel.pipeline.schedules.rows import there_and_back
 
 __all__ = ["bitpipe"]
 
@@ -40,11 +41,6 @@ def bitpipe(stages: int, micro_batches: int) -> Schedule:
         slots: dict[int, Action] = {}
         for first, part in zip((r, p - 1 - r), partition(m, 2), strict=True):
             for s in (first, 2 * p - 1 - first):
-                chunk = placement[r].index(s)
-                for j, i in enumerate(range(part.start, part.stop)):
-                    unit, place = divmod(j, p // 2)
-                    start = 4 * p * unit + 2 * place
-                    slots[start + s] = Forward(i, chunk)
-                    slots[start + 4 * p - 1 - s] = Backward(i, chunk)
+                there_and_back(slots, range(part.start, part.stop), placement[r].index(s), s, 2 * p, p // 2)
         rows.append([slots[slot] for slot in sorted(slots)])
     return Schedule("bitpipe", rows, placement, m)

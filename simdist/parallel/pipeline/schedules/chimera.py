@@ -14,10 +14,11 @@ slots never coincide.
 """
 
 from simdist.arrays import partition
-from simdist.parallel.pipeline.action import Action, Backward, Forward
+from simdist.parallel.pipeline.action import Action
 from simdist.parallel.pipeline.placement import bidirectional, stage_of
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.registry import named
+from simdist.parallel.pipeline.schedules.rows import there_and_back
 
 __all__ = ["chimera"]
 
@@ -48,11 +49,6 @@ def chimera(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
         slots: dict[int, Action] = {}
         for q, part in enumerate(partition(m, v)):
             s = stage_of(r, p, q, v)
-            chunk = placement[r].index(s)
-            for j, i in enumerate(range(part.start, part.stop)):
-                unit, place = divmod(j, p // v)
-                start = 2 * p * unit + 2 * place
-                slots[start + s] = Forward(i, chunk)
-                slots[start + 2 * p - 1 - s] = Backward(i, chunk)
+            there_and_back(slots, range(part.start, part.stop), placement[r].index(s), s, p, p // v)
         rows.append([slots[slot] for slot in sorted(slots)])
     return Schedule("chimera", rows, placement, m)

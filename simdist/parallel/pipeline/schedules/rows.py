@@ -7,7 +7,7 @@ from itertools import count
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, pair
 from simdist.parallel.pipeline.text import LETTERS
 
-__all__ = ["alternate", "backwards", "forwards", "numbered", "only", "split"]
+__all__ = ["alternate", "backwards", "forwards", "numbered", "only", "split", "there_and_back"]
 
 
 def forwards(micro_batches: int) -> list[Action]:
@@ -70,6 +70,23 @@ def numbered(steps: Iterable[tuple[str, int]], micro_batches: Sequence[Sequence[
             parts += [LETTERS[letter](own, c) for own in micro_batches[c][i : i + 1]]
         row += pair(parts)
     return row
+
+
+def there_and_back(
+    slots: dict[int, Action], micro_batches: Sequence[int], chunk: int, stage: int, num_stages: int, unit: int
+) -> None:
+    """Add the actions of a chunk to a rank's slots, as if forwards and backwards took one slot each.
+
+        forward in slot 2j + s, backward in slot 2j + 2S - 1 - s, for the j-th micro-batch at stage s of S
+
+    Args:
+        unit: after so many micro-batches the next j is 0 again, 2S slots later.
+    """
+    for number, i in enumerate(micro_batches):
+        before, j = divmod(number, unit)
+        start = 2 * (before * num_stages + j)
+        slots[start + stage] = Forward(i, chunk)
+        slots[start + 2 * num_stages - 1 - stage] = Backward(i, chunk)
 
 
 def only(micro_batches: int, row: Iterable[Action]) -> list[Action]:

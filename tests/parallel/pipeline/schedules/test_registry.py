@@ -16,7 +16,7 @@ def test_all_are_there():
     assert schedules() == [
         "naive", "gpipe", "breadth-first", "1f1b", "eager-1f1b", "interleaved-1f1b", "pipedream",
         "pipedream-vertical-sync", "pipedream-2bw", "zb-h1", "zb-h2", "zb-v", "zb-auto", "v-half", "v-min",
-        "chimera", "bitpipe", "gems", "dualpipe", "dualpipe-v",
+        "chimera", "bitpipe", "hanayo", "gems", "dualpipe", "dualpipe-v",
     ]  # fmt: skip
 
 
