@@ -20,6 +20,8 @@ _QWEN3 = {**_LLAMA, "head_width": 128, "qk_norm": True, "rope_base": 1e6}
 _GEMMA: dict[str, Any] = {"block": "llama", "head_width": 256}
 _GEMMA3 = {**_GEMMA, "qk_norm": True, "rope_base": 1e6}
 _PALM: dict[str, Any] = {**_GEMMA, "kv_heads": 1}
+_OLMO2 = {**_LLAMA, "qk_norm": True, "rope_base": 500_000.0}
+_SMOLLM2 = {**_LLAMA, "tied": True, "rope_base": 100_000.0}
 _GPT_OSS = {**_MISTRAL, "head_width": 64, "ffn_width": 2880, "top_k": 4, "rope_base": 150_000.0}
 _QWEN3_MOE = {**_QWEN3, "kv_heads": 4, "experts": 128, "top_k": 8}
 
@@ -71,6 +73,8 @@ _PUBLISHED = {
     "falcon-7b": Shape(32, 4544, 71, 2048, 65_024, kv_heads=1),
     "falcon-40b": Shape(60, 8192, 128, 2048, 65_024, kv_heads=8),
     "falcon-180b": Shape(80, 14_848, 232, 2048, 65_024, kv_heads=8, tied=False),
+    "mpt-7b": Shape(32, 4096, 32, 2048, 50_432),
+    "mpt-30b": Shape(48, 7168, 64, 8192, 50_432),
     "starcoder-15b": Shape(40, 6144, 48, 8192, 49_152, kv_heads=1),
     "turing-nlg-17b": Shape(78, 4256, 28, 1024, 50_257),
     "mt-nlg-530b": Shape(105, 20_480, 128, 2048, 51_200),
@@ -117,7 +121,15 @@ _PUBLISHED = {
     "phi3-mini-3.8b": Shape(32, 3072, 32, 4096, 32_064, ffn_width=8192, **_LLAMA),
     "phi3-medium-14b": Shape(40, 5120, 40, 4096, 32_064, kv_heads=10, ffn_width=17_920, **_LLAMA),
     "phi4-14b": Shape(40, 5120, 40, 4096, 100_352, kv_heads=10, ffn_width=17_920, **{**_LLAMA, "rope_base": 250_000.0}),
+    "olmo-1b": Shape(16, 2048, 16, 2048, 50_304, ffn_width=8192, **{**_LLAMA, "tied": True}),
+    "olmo-7b": Shape(32, 4096, 32, 2048, 50_304, ffn_width=11_008, **_LLAMA),
+    "olmo2-7b": Shape(32, 4096, 32, 4096, 100_352, ffn_width=11_008, **_OLMO2),
+    "olmo2-13b": Shape(40, 5120, 40, 4096, 100_352, ffn_width=13_824, **_OLMO2),
+    "olmo2-32b": Shape(64, 5120, 40, 4096, 100_352, kv_heads=8, ffn_width=27_648, **_OLMO2),
     "olmoe-7b": Shape(16, 2048, 16, 4096, 50_304, ffn_width=1024, experts=64, top_k=8, qk_norm=True, **_LLAMA),
+    "smollm2-135m": Shape(30, 576, 9, 2048, 49_152, kv_heads=3, ffn_width=1536, **_SMOLLM2),
+    "smollm2-360m": Shape(32, 960, 15, 2048, 49_152, kv_heads=5, ffn_width=2560, **_SMOLLM2),
+    "smollm2-1.7b": Shape(24, 2048, 32, 2048, 49_152, ffn_width=8192, **{**_SMOLLM2, "rope_base": 130_000.0}),
     "gemma-2b": Shape(18, 2048, 8, 8192, 256_000, kv_heads=1, ffn_width=16_384, **_GEMMA),
     "gemma-7b": Shape(28, 3072, 16, 8192, 256_000, ffn_width=24_576, **_GEMMA),
     "gemma2-2b": Shape(26, 2304, 8, 8192, 256_000, kv_heads=4, ffn_width=9216, **_GEMMA),
@@ -184,6 +196,9 @@ _OTHER_NAMES = {
     "phi3-mini": "phi3-mini-3.8b",
     "phi3-medium": "phi3-medium-14b",
     "phi4": "phi4-14b",
+    "olmo2-1124-7b": "olmo2-7b",
+    "olmo2-1124-13b": "olmo2-13b",
+    "olmo2-0325-32b": "olmo2-32b",
     "olmoe": "olmoe-7b",
     "olmoe-1b-7b": "olmoe-7b",
     "qwen1.5-moe": "qwen1.5-moe-14b",
@@ -208,18 +223,19 @@ def is_published(name: object) -> bool:
 
 def published(name: str) -> Shape:
     """The shape of this model, in any spelling: GPT-2, GPT-3, GPT-J, GPT-NeoX, Pythia, OPT, BLOOM, Falcon, Turing-NLG,
-    MT-NLG, Nemotron, PaLM, Llama, Gemma, Mistral, Yi, DBRX, Grok, gpt-oss, Phi, OLMoE, Qwen, DeepSeek and Kimi, in the
-    sizes that `published_names` lists.
+    MT-NLG, MPT, Nemotron, PaLM, Llama, Gemma, Mistral, Yi, DBRX, Grok, gpt-oss, Phi, OLMo, SmolLM, Qwen, DeepSeek and
+    Kimi, in the sizes that `published_names` lists.
 
     Contexts are those of most of the training, as far as reports say, else the configuration's. What changes few
     weights or none is left out: windows of attention (in GPT-3's and Gemma 2's every other layer, five of six of Gemma
     3's, Mistral's, and three quarters of Llama 4's), so that it counts as whole; that the other quarter of Llama 4's
     layers has no RoPE; other ways than that of `Experts` to choose and balance experts; numbers that steer the loads of
     DeepSeek-V3's and Kimi's experts; DeepSeek-V3's module of 14 billion weights that predicts a second token; that
-    BLOOM, Falcon, GPT-J, GPT-NeoX, Pythia and Nemotron have no table of places, BLOOM one more norm, and Falcon and
-    Nemotron no biases; Gemma 2's and 3's two more norms of a block; OPT's two more places; that PaLM's and GPT-J's
-    blocks have one norm, for attention and MLP side by side; gpt-oss's biases and sinks; that OLMoE's norms of queries
-    and keys have a gain for each head; and a gate of Qwen1.5's shared experts. Llama 3 here is 3, 3.1 and 3.3.
+    BLOOM, Falcon, GPT-J, GPT-NeoX, MPT, Pythia and Nemotron have no table of places, BLOOM one more norm, and Falcon,
+    MPT and Nemotron no biases; Gemma 2's and 3's two more norms of a block; OPT's two more places; that PaLM's and
+    GPT-J's blocks have one norm, for attention and MLP side by side; gpt-oss's biases and sinks; that the first OLMo's
+    norms have no gains, OLMo 2's come after attention and MLP, and its norms of queries and keys, as OLMoE's, have a
+    gain for each head; and a gate of Qwen1.5's shared experts. Llama 3 here is 3, 3.1 and 3.3.
 
     Raises:
         UnknownNameError: there is no such model.

@@ -37,6 +37,9 @@ COUNTED = {
     "phi3-mini-3.8b": 3_821_079_552,
     "phi3-medium-14b": 13_960_238_080,
     "phi4-14b": 14_659_507_200,
+    "smollm2-135m": 134_515_008,
+    "smollm2-360m": 361_821_120,
+    "smollm2-1.7b": 1_711_376_384,
     "gemma-2b": 2_506_172_416,
     "gemma-7b": 8_537_680_896,
     "qwen2.5-0.5b": 494_032_768,
@@ -72,7 +75,7 @@ def test_what_reports_say_of_models_whose_weights_are_not_counted_here():
     told = {"gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "kimi-k2": 1026.4, "deepseek-67b": 67.4, "gpt-oss-120b": 116.8}
     told |= {"gpt-oss-20b": 20.9, "opt-175b": 174.6, "turing-nlg-17b": 17.2, "nemotron4-340b": 341.1}
     assert {name: round(num_parameters(published(name)) / 1e9, 1) for name in told} == told
-    assert {*COUNTED, *NEARLY, *OPT, *PYTHIA, *BLOOM, *GEMMA3, *told, *LLAMA4} == set(published_names())
+    assert {*COUNTED, *NEARLY, *OPT, *PYTHIA, *BLOOM, *GEMMA3, *OLMO, *told, *LLAMA4} == set(published_names())
 
 
 NEARLY = {"gpt3-1.3b": 1.32, "gpt3-2.7b": 2.65, "gpt3-6.7b": 6.66, "gpt3-13b": 12.85}  # arXiv 2005.14165, table D.1
@@ -81,7 +84,7 @@ NEARLY |= {"palm-8b": 8.63, "palm-62b": 62.50, "palm-540b": 540.35}  # arXiv 220
 NEARLY |= {"bloom-7b": 7.069, "bloom-176b": 176.247, "falcon-7b": 6.922, "falcon-40b": 41.303, "falcon-180b": 179.523}
 NEARLY |= {"gpt-neox-20b": 20.555, "gemma2-2b": 2.614, "gemma2-9b": 9.242, "gemma2-27b": 27.227}
 NEARLY |= {"grok-1-314b": 314, "opt-66b": 65.7, "gpt-j-6b": 6.053, "nemotron4-15b": 15.7}
-NEARLY |= {"olmoe-7b": 6.919, "qwen1.5-moe-14b": 14.316}
+NEARLY |= {"mpt-7b": 6.649, "mpt-30b": 29.96, "olmoe-7b": 6.919, "qwen1.5-moe-14b": 14.316}
 """Billions of parameters; whose small parts differ."""
 
 
@@ -128,6 +131,23 @@ GEMMA3 = {
     "gemma3-27b": 27_009_346_304,
 }
 """Without the encoder of pictures."""
+OLMO = {
+    "olmo-1b": 1_176_764_416,
+    "olmo-7b": 6_888_095_744,
+    "olmo2-7b": 7_298_617_344,
+    "olmo2-13b": 13_716_198_400,
+    "olmo2-32b": 32_234_279_936,
+}
+
+
+@pytest.mark.parametrize(("name", "size"), OLMO.items())
+def test_norms_of_olmo(name, size):
+    """The first has none with gains; the second a gain for each feature of all heads' queries and keys."""
+    shape = published(name)
+    of_norms = (2 * shape.layers + 1) * shape.width
+    features = shape.query_width + shape.key_value_width // 2
+    more = shape.layers * (features - 2 * shape.head_features) if shape.qk_norm else -of_norms
+    assert num_parameters(shape) + more == size
 
 
 @pytest.mark.parametrize(("name", "size"), [*PYTHIA.items(), *BLOOM.items(), *GEMMA3.items()])
@@ -201,6 +221,7 @@ def test_the_same_of_others_without_the_table_of_tokens(name, billions):
         ("GPT-3", "gpt3-175b"),
         ("Phi-3-mini", "phi3-mini-3.8b"),
         ("OLMoE-1B-7B", "olmoe-7b"),
+        ("OLMo-2-0325-32B", "olmo2-32b"),
         ("Nemotron-4-340B", "nemotron4-340b"),
         ("BLOOM-1b7", "bloom-1.7b"),
         ("T-NLG", "turing-nlg-17b"),
