@@ -22,12 +22,22 @@ from simdist.nn.megatron import (
     megatron_tensor_elements,
     megatron_training_s,
 )
-from simdist.nn.scaling import KaplanBest, LossLaw, kaplan_best, kaplan_loss, repeated_tokens
+from simdist.nn.scaling import (
+    DeepSeekBest,
+    KaplanBest,
+    LossLaw,
+    deepseek_best,
+    kaplan_best,
+    kaplan_loss,
+    repeated_tokens,
+)
 from simdist.nn.shape import Shape
 
 __all__ = [
+    "DeepSeekBest",
     "KaplanBest",
     "LossLaw",
+    "deepseek_best",
     "kaplan_best",
     "kaplan_loss",
     "kv_cache_bytes",

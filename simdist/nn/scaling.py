@@ -7,8 +7,8 @@ least where α A / N^α = β B / D^β:
 
     N  =  G (C/6)^(β/(α+β))      D  =  (C/6)^(α/(α+β)) / G      G  =  (α A / β B)^(1/(α+β))
 
-An earlier law has no floor: `kaplan_loss`, and `kaplan_best`. Of tokens that are read several times both take
-`repeated_tokens`.
+An earlier law has no floor: `kaplan_loss`, and `kaplan_best`; a later one, `deepseek_best`, says batch and rate, too.
+Of tokens that are read several times all take `repeated_tokens`.
 
 Source: Hoffmann et al. 2022 (Chinchilla), arXiv 2203.15556, section 3.3, equations 4 and 10; Besiroglu et al. 2024,
 arXiv 2404.10102.
@@ -20,7 +20,15 @@ from typing import NamedTuple
 
 from simdist.errors import as_declared, require_least, require_more
 
-__all__ = ["KaplanBest", "LossLaw", "kaplan_best", "kaplan_loss", "repeated_tokens"]
+__all__ = [
+    "DeepSeekBest",
+    "KaplanBest",
+    "LossLaw",
+    "deepseek_best",
+    "kaplan_best",
+    "kaplan_loss",
+    "repeated_tokens",
+]
 
 _PETAFLOP_DAY = 1e15 * 86400
 
@@ -164,6 +172,48 @@ def kaplan_best(flops: float) -> KaplanBest:
     c = flops / _PETAFLOP_DAY
     sizes = 1.3e9 * pow(c, 0.73), 2e10 * pow(c, 0.27), 2e6 * pow(c, 0.24), 5.4e3 * pow(c, 0.03)
     return KaplanBest(pow(3.1e8 / c, 0.05), *sizes)
+
+
+class DeepSeekBest(NamedTuple):
+    """What some operations are best spent on, and how, by the laws of DeepSeek LLM.
+
+    Attributes:
+        flops_per_token: M, the size of the model: 72 l h² + 12 l h s, with attention and without the vocabulary, which
+            `megatron_flops(l, h, 0, s, 1 / s, "none")` is.
+        tokens: D, so that C = M D.
+        batch_tokens: of a step.
+        learning_rate: of AdamW, at its highest.
+    """
+
+    flops_per_token: float
+    tokens: float
+    batch_tokens: float
+    learning_rate: float
+
+
+@as_declared
+def deepseek_best(flops: float) -> DeepSeekBest:
+    """M = 0.1715 C^0.5243, D = 5.8316 C^0.4757, B = 0.2920 C^0.3271 and η = 0.3118 C^-0.1250 for C operations.
+
+        deepseek_best(2e12 * 4.23e10)                   # DeepSeek 7B's: batches of 9.2 million tokens, a rate of 4.2e-4
+
+    Batch and rate belong to C, whatever it is spent on.
+
+    Args:
+        flops: C, of the whole run.
+
+    Raises:
+        ArgumentError: there are no operations.
+
+    Source: DeepSeek-AI 2024, arXiv 2401.02954, section 3, equations 1 and 4.
+    """
+    require_more("flops", flops, 0)
+    return DeepSeekBest(
+        0.1715 * pow(flops, 0.5243),
+        5.8316 * pow(flops, 0.4757),
+        0.2920 * pow(flops, 0.3271),
+        0.3118 * pow(flops, -0.1250),
+    )
 
 
 @as_declared

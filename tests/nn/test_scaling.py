@@ -3,7 +3,15 @@
 import pytest
 
 from simdist.errors import ArgumentError
-from simdist.nn.formulas import LossLaw, kaplan_best, kaplan_loss, repeated_tokens, training_flops
+from simdist.nn.formulas import (
+    LossLaw,
+    deepseek_best,
+    kaplan_best,
+    kaplan_loss,
+    megatron_flops,
+    repeated_tokens,
+    training_flops,
+)
 
 AGAIN = LossLaw(1.8172, 482.01, 2085.43, 0.3478, 0.3658)  # arXiv 2404.10102
 
@@ -83,6 +91,22 @@ def test_what_operations_are_best_spent_on_by_kaplan_et_al():
     assert (most.loss, most.parameters) == (pytest.approx(1.7, abs=0.03), pytest.approx(1e12, rel=0.1))
     with pytest.raises(ArgumentError, match="flops is 0; needs more than 0"):
         kaplan_best(0)
+
+
+@pytest.mark.parametrize(("layers", "width", "texts", "rate"), [(30, 4096, 2304, 4.2e-4), (95, 8192, 4608, 3.2e-4)])
+def test_how_deepseek_7b_and_67b_were_trained(layers, width, texts, rate):
+    """arXiv 2401.02954, table 2: two trillion tokens, in texts of 4096. The paper calls such batches near the best."""
+    best = deepseek_best(2e12 * megatron_flops(layers, width, 0, 4096, 1 / 4096, "none"))
+    assert best.batch_tokens == pytest.approx(4096 * texts, rel=0.1)
+    assert best.learning_rate == pytest.approx(rate, rel=0.03)
+
+
+@pytest.mark.parametrize("flops", [1e17, 1e24])
+def test_a_model_of_deepseeks_law_takes_all_operations(flops):
+    best = deepseek_best(flops)
+    assert best.flops_per_token * best.tokens == pytest.approx(flops, rel=0.001)
+    with pytest.raises(ArgumentError, match="flops is 0; needs more than 0"):
+        deepseek_best(0)
 
 
 def test_tokens_that_are_read_again():
