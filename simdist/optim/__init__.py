@@ -14,7 +14,7 @@ from simdist.optim.batch_size import (
 from simdist.optim.lamb import LAMB
 from simdist.optim.lars import LARS
 from simdist.optim.matrices import Matrices, Matrix
-from simdist.optim.muon import Muon
+from simdist.optim.muon import Muon, muon_overhead
 from simdist.optim.norm import Combine, largest, norms
 from simdist.optim.optimizer import Optimizer
 from simdist.optim.schedule import Schedule
@@ -39,6 +39,7 @@ __all__ = [
     "batch_trade",
     "critical_tokens",
     "largest",
+    "muon_overhead",
     "noise_scale",
     "norms",
     "scaled_learning_rate",

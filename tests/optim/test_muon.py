@@ -5,7 +5,7 @@ import pytest
 
 from simdist.arrays import Meter, metered, phantom
 from simdist.errors import ArgumentError
-from simdist.optim import AdamW, Matrices, Matrix, Muon
+from simdist.optim import AdamW, Matrices, Matrix, Muon, muon_overhead
 from simdist.optim.matrices import whole_here
 from simdist.optim.muon import orthogonalized
 
@@ -137,3 +137,21 @@ def test_what_needs_whole_matrices():
         rule.step(like, np.ones(12), 0.1)
     with pytest.raises(ArgumentError, match="momentum"):
         muon(like, momentum=1.0)
+
+
+@pytest.mark.parametrize(("width", "tokens", "percent"), [(768, 524_288, 0.7), (16_384, 16e6, 0.5)])
+def test_what_it_adds_to_training(width, tokens, percent):
+    """Jordan et al. 2024, of a small GPT and of Llama 3 405B."""
+    assert 100 * muon_overhead(width, tokens) == pytest.approx(percent, abs=0.05)
+    with pytest.raises(ArgumentError, match="batch_tokens is 0; needs at least 1"):
+        muon_overhead(width, 0)
+
+
+@pytest.mark.parametrize("columns", [1024, 4096])
+def test_no_matrix_of_this_width_takes_more(columns):
+    meter, tokens = Meter(), 2**20
+    with metered(meter):
+        orthogonalized(phantom((1, 1024, columns)))
+    share = meter.flops / (6 * 1024 * columns * tokens)
+    assert share < muon_overhead(1024, tokens) * 1.01  # for what is no product of matrices
+    assert columns > 1024 or share == pytest.approx(muon_overhead(1024, tokens), rel=0.01)
