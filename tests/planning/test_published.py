@@ -100,6 +100,19 @@ def test_megatron_turing_nlg(dp, measured_s):
     assert 1.28 < measured_s / plan.step.seconds < 1.35
 
 
+@pytest.mark.slow(but=1)
+def test_bloom():
+    """arXiv 2211.05100, section 3.2: 156 TFLOP/s in the fastest configuration, and about 150 while it was trained, on
+    DeepSpeed's pipeline, too; each node had four links of Omni-Path, of 100 Gb/s."""
+    jean_zay = REACHED.with_(between=replace(REACHED.between, bytes_per_s=12.5e9), nics_per_node=4)
+    mesh = {"tp": 4, "pp": 12, "dp": 8, "zero": 1, "schedule": "1f1b", "micro_batches": 128, **FULL}
+    config = Config(model="bloom-176b", precision="bf16", global_batch_size=2048, **mesh, device="phantom")
+    plan = planned(config, Workbench(jean_zay, 384))
+    bloom = shape(config)
+    flops = megatron_flops(bloom.layers, bloom.width, bloom.vocabulary, bloom.context, 2048) / 384 / plan.step.seconds
+    assert 1.2 < flops / 150e12 < 1.24
+
+
 def llama_3(ranks, cluster=H100, **more):
     """The plan of 405B on H100s, at their peak if not given, and TFLOP/s a device."""
     size = {"block": "llama", "layers": 126, "width": 16384, "heads": 128, "kv_heads": 8, "ffn_width": 53248}
