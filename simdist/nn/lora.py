@@ -1,11 +1,14 @@
 """LoRA: how many parameters are trained, if each map is frozen and has two thin matrices beside it."""
 
-from simdist.errors import ArgumentError, as_declared, require_known, require_least
+from simdist.errors import ArgumentError, as_declared, require_least, unknown_name
 from simdist.nn.shape import Shape
+from simdist.words import meant
 
 __all__ = ["lora_parameters"]
 
 _MAPS = ("query", "key", "value", "attended", "hidden", "thought")
+_LETTERS = {"q": "query", "k": "key", "v": "value", "o": "attended"}
+_OTHER_NAMES = {form.format(x): name for x, name in _LETTERS.items() for form in ("{}", "w_{}", "{}_proj")}
 
 
 @as_declared
@@ -20,8 +23,9 @@ def lora_parameters(shape: Shape, rank: int, maps: tuple[str, ...] = ("query", "
 
     Args:
         rank: r.
-        maps: of query, key, value and attended, around attention, and hidden and thought, into an MLP and out of it.
-            With a gate, "hidden" is two maps; each expert has its own.
+        maps: of query, key, value and attended, around attention, also as q, k, v and o (Hugging Face's q_proj and so
+            on), and hidden and thought, into an MLP and out of it. With a gate, "hidden" is two maps; each expert has
+            its own.
 
     Raises:
         ArgumentError: rank is less than 1, or attention is latent, whose maps are others.
@@ -32,9 +36,15 @@ def lora_parameters(shape: Shape, rank: int, maps: tuple[str, ...] = ("query", "
     require_least("rank", rank, 1)
     if shape.kv_latent_width is not None:
         raise ArgumentError(f"kv_latent_width is {shape.kv_latent_width}; needs None: latent attention has other maps")
-    for name in maps:
-        require_known("map", name, _MAPS)
-    return rank * sum(count * _sizes(kind)[name] for kind, count in shape.kinds() for name in maps)
+    return rank * sum(count * _sizes(kind)[_first_name(name)] for kind, count in shape.kinds() for name in maps)
+
+
+def _first_name(name: str) -> str:
+    """The name here of a map that may be given by another."""
+    found = meant(name, _MAPS, _OTHER_NAMES)
+    if found is None:
+        raise unknown_name("map", name, _MAPS)
+    return found
 
 
 def _sizes(shape: Shape) -> dict[str, int]:

@@ -24,6 +24,12 @@ def test_llama_as_programs_print_it():
     assert lora_parameters(llama, 64, ALL) == 159_907_840  # QLoRA
 
 
+@pytest.mark.parametrize("names", [("q", "v"), ("q_proj", "v_proj"), ("W_q", "W_v")])
+def test_maps_by_the_letters_of_papers_and_programs(names):
+    shape = published("llama3-8b")
+    assert lora_parameters(shape, 16, names) == lora_parameters(shape, 16) == 6_815_744  # as PEFT prints it
+
+
 def test_shared_keys_and_experts():
     shape = Shape(
         2, 16, 4, 8, kv_heads=2, ffn_width=20, experts=3, shared_experts=2, dense_layers=1, dense_ffn_width=30
@@ -36,8 +42,8 @@ def test_shared_keys_and_experts():
 
 
 def test_maps_that_there_are_not():
-    with pytest.raises(UnknownNameError, match="'q_proj'.*attended"):
-        lora_parameters(published("gpt2"), 8, ("q_proj",))
+    with pytest.raises(UnknownNameError, match="'gate_proj'.*attended"):
+        lora_parameters(published("gpt2"), 8, ("gate_proj",))
     with pytest.raises(ArgumentError, match="rank is 0; needs at least 1"):
         lora_parameters(published("gpt2"), 0)
     with pytest.raises(ArgumentError, match="kv_latent_width is 512; needs None"):
