@@ -100,6 +100,23 @@ class LossLaw:
         a, b = self.model_exponent, self.data_exponent
         return pow(b * self.data * pow(parameters, a) / (a * self.model), 1 / b)
 
+    @as_declared
+    def needed_tokens(self, parameters: float, loss: float) -> float:
+        """D with which N parameters reach this loss: (B / (L - E - A/N^α))^(1/β).
+
+        Training takes 6 N D operations, and using the model 2 N a token: the more it is used, the smaller the model
+        that takes the fewest of both, and the more tokens it is trained on.
+
+        Raises:
+            ArgumentError: there are no parameters, or so few do not reach such a loss, however long they are trained.
+
+        Source: Sardana, Portes, Doubov, Frankle 2024, arXiv 2401.00448, section 2.
+        """
+        require_more("parameters", parameters, 0)
+        require_more("loss", loss, self.floor + self.model / pow(parameters, self.model_exponent))
+        rest = loss - self.floor - self.model / pow(parameters, self.model_exponent)
+        return pow(self.data / rest, 1 / self.data_exponent)
+
 
 def kaplan_loss(
     parameters: float = inf,
