@@ -144,8 +144,8 @@ def _course(job: Job, starts_s: tuple[float, ...]) -> Simulation:
 
 def stage_times(job: Job) -> Times:
     """The times of the stages of a job's pipeline, without messages."""
-    forward, inputs, weights = ([stage.seconds[letter] for stage in job.stages] for letter in "FIW")
-    return Times(forward, inputs, weights)
+    forward, inputs, weights, whole = ([stage.seconds[letter] for stage in job.stages] for letter in "FIWB")
+    return Times(forward, inputs, weights, backward=whole)
 
 
 def _overlapped(job: Job) -> float:

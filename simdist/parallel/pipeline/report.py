@@ -81,14 +81,15 @@ def paper(schedule: Schedule, times: Times | None = None, memory: Memory | None 
         return given if isinstance(given, (int, float)) else fmean(given) / schedule.share
 
     times = times or Times()
+    forward, inputs, weights = map(mean, (times.forward, times.backward_input, times.backward_weight))
+    if times.backward is not None:  # what it takes beside the half that others wait for
+        weights = max(0.0, mean(times.backward) - inputs)
     try:
         return formula(
             schedule.name,
             stages=schedule.num_ranks,
             micro_batches=schedule.num_micro_batches,
-            times=Times(
-                mean(times.forward), mean(times.backward_input), mean(times.backward_weight), 0.0, times.overlapped
-            ),
+            times=Times(forward, inputs, weights, 0.0, times.overlapped),
             memory=memory,
             chunks=max(map(len, schedule.placement)),
         )

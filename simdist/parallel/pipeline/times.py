@@ -20,8 +20,7 @@ class Times:
 
     Args:
         forward, backward_input, backward_weight: TF, TB, TW. A number is for a p-th part of the model: a stage of a
-            schedule with S = vp stages takes 1/v of it. A sequence has the time of each of the S stages. A whole
-            Backward takes TB + TW.
+            schedule with S = vp stages takes 1/v of it. A sequence has the time of each of the S stages.
         communication: Tcomm, from the end of an action until its output can be used on another rank; or a mapping
             from (sender, receiver).
         ports: a mapping from (sender, receiver) to the kind of port that its buffered messages use, and how long
@@ -31,6 +30,7 @@ class Times:
             MPI: see `simdist.parallel.pipeline.dataflow.expected`.
         overlapped: F&B, a forward and a whole backward at once, for a p-th part of the model; F+B+W if not given.
         starts: when each rank comes to its row, such as from its update; all at 0 if not given.
+        backward: of a whole Backward; TB + TW if not given. It takes less where its messages are hidden by both halves.
 
     Raises:
         ArgumentError: a time is negative, or not less than 1e100.
@@ -44,6 +44,7 @@ class Times:
     ports: Mapping[tuple[int, int], tuple[str, float]] | None = None
     rendezvous: bool = False
     starts: Sequence[float] = ()
+    backward: Seconds | None = None
 
     def __post_init__(self) -> None:
         held = [seconds for _, seconds in (self.ports or {}).values()]
@@ -85,6 +86,8 @@ class Clockwork:
             for name in ("forward", "backward_input", "backward_weight")
         )
         whole = [i + w for i, w in zip(inputs, weights, strict=True)]
+        if times.backward is not None:
+            whole = _of_stages("backward", times.backward, schedule)
         self._of: dict[type[Part], list[float]] = {
             Forward: forward,
             Backward: whole,

@@ -126,3 +126,10 @@ def test_a_paper_is_told_of_pairs_and_of_stages_on_average():
         share = one.share
         times = Times([0.5 * share, 1.5 * share] * (stages // 2), 1, 1, overlapped=2.5)
         assert paper(one, times).bubble == pytest.approx(said)
+
+
+def test_of_a_whole_backward_papers_count_what_it_takes():
+    """The bubble of 1F1B, (p - 1) (F + B): Narayanan et al. 2021, arXiv 2104.04473, section 2.2.1."""
+    found = paper(schedule("1f1b", stages=4, micro_batches=8), Times(1, 1, 1, backward=1.5))
+    assert found.bubble == 3 * 2.5
+    assert found.makespan_rate == pytest.approx(3 / (8 + 3))

@@ -62,6 +62,18 @@ def test_every_action_ends_as_soon_as_it_can(name):
         np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["1f1b", "dualpipe", "zb-h1"])
+def test_a_whole_backward_may_take_less_than_its_halves(name):
+    rng = np.random.default_rng(1)
+    one = schedule(name, stages=4, micro_batches=8)
+    f, b, w = (rng.uniform(0.5, 2, one.num_stages).tolist() for _ in range(3))
+    whole = [x + 0.3 * y for x, y in zip(b, w, strict=True)]
+    found = simulate(one, Times(f, b, w, 0.3, backward=whole))
+    seconds = {"F": f, "B": whole, "I": b, "W": w}
+    for got, wanted in zip(found.course.end, relaxed(one, seconds, lambda a, b: 0.3 * (a != b)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["1f1b", "interleaved-1f1b", "zb-v", "chimera"])
 def test_some_ranks_are_farther_from_each_other(name):
     one = schedule(name, stages=4, micro_batches=8)
