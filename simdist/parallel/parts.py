@@ -89,6 +89,7 @@ class MeshParts(Parts):
         attention: the attention over texts that are split along sp, one of `ATTENTIONS`.
         algorithm: of the collectives on tp: "ring", or "auto".
         all_to_all: the algorithm of the exchanges on ep and, of Ulysses, on sp.
+        overlap_degree: of the exchanges on ep: see `AllToAllExchange`.
 
     Attributes:
         data: the ranks with different windows of each batch, along dp and ep: one from each group that shares windows.
@@ -118,12 +119,14 @@ class MeshParts(Parts):
         attention: str = "ring",
         algorithm: str = "auto",
         all_to_all: str = "auto",
+        overlap_degree: int = 1,
     ) -> None:
         require_known("attention", attention, _SPLITS)
         self.mesh = mesh
         self.kind = attention
         self.algorithm = algorithm
         self.all_to_all = all_to_all
+        self.exchange = AllToAllExchange(mesh.ep, all_to_all, overlap_degree)
         self.data = mesh.group("dp", "ep")
         self.split = _SPLITS[attention](mesh.sp) if mesh.sp.size > 1 else None
         self.sequence_parallel = sequence_parallel and mesh.tp.size > 1
@@ -226,7 +229,7 @@ class MeshParts(Parts):
 
     def experts(self, name: str, shape: Shape, std: float, residual_std: float) -> Layer:
         """See Parts. Routers are outside of the region; slots enter it at their experts."""
-        exchange, perceptrons = AllToAllExchange(self.mesh.ep, self.all_to_all), None
+        exchange, perceptrons = self.exchange, None
         if self.mesh.tp.size > 1:
             h, own = shape.width, exchange.own(shape.experts)
             inside, count, gated = shape.ffn_features, shape.experts, shape.is_llama

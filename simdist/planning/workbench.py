@@ -94,7 +94,8 @@ class Workbench:
     def cut(self, config: Config) -> tuple[Hashable, ...]:
         """All settings that the cost of layers depends on, except the windows."""
         axes = (getattr(config, axis) for axis in CUTTING)
-        return (*_model(config), config.precision, config.sequence_parallel, config.ulysses, *axes)
+        how = config.precision, config.sequence_parallel, config.ulysses, config.overlap_degree
+        return (*_model(config), *how, *axes)
 
     def bounds(self, config: Config, num_stages: int) -> list[slice]:
         """The layers of each stage, balanced by their operations."""

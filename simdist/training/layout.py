@@ -41,7 +41,12 @@ def mesh_parts(config: Config, mesh: Mesh) -> MeshParts | None:
     """
     if not config.experts and all(mesh.sizes[axis] == 1 for axis in CUTTING):
         return None
-    return MeshParts(mesh, sequence_parallel=bool(config.sequence_parallel), attention=attention(config))
+    return MeshParts(
+        mesh,
+        sequence_parallel=bool(config.sequence_parallel),
+        attention=attention(config),
+        overlap_degree=config.overlap_degree or 1,
+    )
 
 
 class Layout:

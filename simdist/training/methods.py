@@ -220,6 +220,8 @@ def _check_axes(config: Config) -> None:
         _check_idle(config)
     if config.sequence_parallel and config.tp == 1:
         raise ArgumentError("sequence_parallel is on, and tp 1; it is for tp of 2 and more")
+    if config.overlap_degree > 1 and config.ep == 1:
+        raise ArgumentError(f"overlap_degree is {config.overlap_degree}, and ep 1; it is for ep of 2 and more")
     ways = [way for way in ("ulysses", "ring_attention") if getattr(config, way)]
     if len(ways) == 2:
         raise ArgumentError("ulysses and ring_attention are on; sp takes one of them")

@@ -73,6 +73,7 @@ def test_one_rank_may_have_more_than_its_share_of_what_is_summed(zero):
         {"zero": 2, "optimizer": "adamw8bit", "logits": "untied"},
         {"zero": 3, "sp": 2, "ulysses": True, "shards": 1},
         {"experts": 4, "ep": 2},
+        {"experts": 4, "ep": 2, "overlap_degree": 2},
         {"optimizer": "lamb", "zero": 2, "clip_norm": 0.0},
         {"optimizer": "muon", "zero": 1, "dp": 8},
         {"pp": 2, "tp": 2, "micro_batches": 4, "zero": 1},

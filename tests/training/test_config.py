@@ -109,6 +109,7 @@ def test_names_must_be_known(setting, message):
         ({"method": "dp", "bucket_bytes": 9}, "bucket_bytes is 9, and method dp"),
         ({"method": "dp", "pp": 2}, "pp is 2, and method dp; pp is for method pipeline"),
         ({"model": "gpt", "top_k": 2}, "top_k is 2, and experts 0; it is for experts of 1 and more"),
+        ({"model": "gpt", "overlap_degree": 2}, "overlap_degree is 2, and ep 1; it is for ep of 2 and more"),
         ({"model": "gpt", "group": 8}, "group is 8, and experts 0"),
         ({"model": "gpt", "shared_experts": 1}, "shared_experts is 1 and experts is 0; needs"),
         ({"model": "gpt", "ep": 2}, "ep is 2, and experts 0"),

@@ -1,5 +1,6 @@
 """Experts: a mixture of expert MLPs, a few of which each token is sent to."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ class _Context(NamedTuple):
     kept: tuple[f.Route, ...]
     dbalance: Array  # the derivatives of the balance by p
     y: Array
-    inner: Any
+    inner: list[Any]  # of the experts, for each part of the slots that they had at once
 
 
 class Experts(Layer):
@@ -67,8 +68,8 @@ class Experts(Layer):
             them.
         gated: whether these have a gate instead, and no biases: see `SwiGLU`.
 
-    Cost: forward that of an MLP on all slots, full or empty; forward and backward each call `to_experts` and
-    `to_tokens` once. All shapes are known beforehand, so phantoms cost the same as arrays, except for dropped tokens.
+    Cost: forward that of an MLP on all slots, full or empty; forward and backward each send slots `through` the
+    exchange once. All shapes are known beforehand, so phantoms cost the same as arrays, except for dropped tokens.
 
     Raises:
         ArgumentError: a number is outside its limits.
@@ -127,8 +128,14 @@ class Experts(Layer):
         rows = x.reshape(-1, x.shape[-1])
         p, chosen, w, dbalance, kept, slots = self._route(rows, x.shape[1])
         filled = f.dispatch(rows, kept, self.experts * slots).reshape(self.experts, slots, x.shape[-1])
-        y, inner = self.perceptrons.forward(self.exchange.to_experts(filled), noise)
-        y = self.exchange.to_tokens(y).reshape(self.experts * slots, x.shape[-1])
+        inner: list[Any] = []
+
+        def work(x: Array) -> Array:
+            y, context = self.perceptrons.forward(x, noise)
+            inner.append(context)
+            return y
+
+        y = self.exchange.through(filled, work).reshape(self.experts * slots, x.shape[-1])
         return f.combine(y, w, kept).reshape(x.shape), _Context(rows, p, chosen, w, kept, dbalance, y, inner)
 
     def _route(self, x: Array, t: int) -> tuple[Array, Array, Array, Array, tuple[f.Route, ...], int]:
@@ -147,34 +154,34 @@ class Experts(Layer):
 
     def backward(self, context: _Context, dy: Array) -> Array:
         """Both halves, freeing what each layer of the experts kept as soon as it is used."""
-        d, dw = self._to_experts(context, dy)
-        dx, dz = self._to_tokens(context, self.perceptrons.backward(context.inner, d), dw)
+        dx, dz = self._through(context, dy, lambda d: self.perceptrons.backward(context.inner.pop(0), d))
         f.linear_backward_weight(context.x, dz, self.router.gradient)
         return dx.reshape(dy.shape)
 
-    def backward_input(self, context: _Context, dy: Array) -> tuple[Array, tuple[Any, Array]]:
+    def backward_input(self, context: _Context, dy: Array) -> tuple[Array, tuple[list[Any], Array]]:
         """The derivatives by the input, with all messages; those by the weights are pending, and need none."""
-        d, dw = self._to_experts(context, dy)
-        d, pending = self.perceptrons.backward_input(context.inner, d)
-        dx, dz = self._to_tokens(context, d, dw)
+        pending: list[Any] = []
+
+        def work(d: Array) -> Array:
+            d, rest = self.perceptrons.backward_input(context.inner[len(pending)], d)
+            pending.append(rest)
+            return d
+
+        dx, dz = self._through(context, dy, work)
         return dx.reshape(dy.shape), (pending, dz)
 
-    def backward_weight(self, context: _Context, pending: tuple[Any, Array]) -> None:
+    def backward_weight(self, context: _Context, pending: tuple[list[Any], Array]) -> None:
         """Experts add the derivatives of their slots, from any rank; the router adds those of this rank's tokens."""
-        inner, dz = pending
+        inner, dz = context.inner, pending[1]
         f.linear_backward_weight(context.x, dz, self.router.gradient)
-        self.perceptrons.backward_weight(context.inner, inner)
+        while inner:
+            self.perceptrons.backward_weight(inner.pop(0), pending[0].pop(0))
 
-    def _to_experts(self, context: _Context, dy: Array) -> tuple[Array, Array]:
-        """The derivatives by the experts' outputs, and by the weights of the choices."""
-        slots, h = context.y.shape
+    def _through(self, context: _Context, dy: Array, work: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """The derivatives by the tokens and by the router's logits; `work` finds those by the experts' inputs."""
+        p, (slots, h) = context.p, context.y.shape
         d, dw = f.combine_backward(context.y, context.w, context.kept, dy.reshape(-1, h))
-        return self.exchange.to_experts(d.reshape(self.experts, slots // self.experts, h)), dw
-
-    def _to_tokens(self, context: _Context, d: Array, dw: Array) -> tuple[Array, Array]:
-        """The derivatives by the tokens and by the router's logits, from those by the slots and by the weights."""
-        p = context.p
-        dslots = self.exchange.to_tokens(d).reshape(context.y.shape)
+        dslots = self.exchange.through(d.reshape(self.experts, slots // self.experts, h), work).reshape(slots, h)
         dx = f.dispatch_backward(dslots, context.kept, len(p))
         dp = context.dbalance * (self.alpha * auxiliary.scale())
         dz = f.gate_backward(p, context.chosen, context.w, dw, dp)

@@ -1,5 +1,6 @@
 """Exchange: moves tokens to their experts and back."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from simdist.arrays import Array
@@ -52,6 +53,15 @@ class Exchange:
     def to_tokens(self, y: Array) -> Array:
         """The way back."""
         return y
+
+    def through(self, x: Array, work: Callable[[Array], Array]) -> Array:
+        """There, through the work of this rank's experts, and back.
+
+        Args:
+            x: as of `to_experts`.
+            work: from what `to_experts` returns to the same shape; it may be called with a part of the slots at a time.
+        """
+        return self.to_tokens(work(self.to_experts(x)))
 
     def clock(self) -> float:
         """The time in seconds."""

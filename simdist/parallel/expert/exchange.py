@@ -1,11 +1,14 @@
 """Exchange: sends tokens to experts on other ranks, and back, by all-to-all."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from simdist.arrays import Array, partition
+import numpy as np
+
+from simdist.arrays import Array, charge, partition
 from simdist.collectives import all_to_all
-from simdist.comm import Communicator
+from simdist.comm import Communicator, Stream, Work
 from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.nn import Shape
 from simdist.nn.layers import Exchange, Load
@@ -63,24 +66,43 @@ class AllToAllExchange(Exchange):
         rank 0   a0   a1 | a2   a3     <--->    e0: a0 b0      e1: a1 b1
         rank 1   b0   b1 | b2   b3              e2: a2 b2      e3: a3 b3
 
+    With an overlap degree of 2, a second stream sends half of each expert's slots while experts work on the other half:
+
+        main      | wait         | experts on 1 | experts on 2 | wait         |
+        exchange  | 1 to experts | 2 to experts | 1 to tokens  | 2 to tokens  |
+
     All slots are sent, full or empty, equally many between each pair of ranks: m is the capacity times the most groups
     of tokens on any rank. So uneven loads cost no extra bytes, but drop tokens.
 
     Args:
         comm: the ranks that share the experts; the axis `ep` of a mesh.
         algorithm: of the all-to-all; "hierarchical" exchanges within nodes first, then between them.
+        overlap_degree: the parts of the slots that travel one by one; with more than one, all of `comm` must make the
+            exchange, for its stream.
 
     Cost per rank, layer and micro-batch: two all-to-alls forward, to the experts and back, and two backward; each
     sends E m h (P-1)/P items. With a capacity factor of 1 and equally many tokens on all ranks, this is
     k · tokens · h (P-1)/P. Before, the ranks exchange their numbers of slots, which is not recorded. Recomputation
-    repeats the forward. `backward_weight` sends nothing.
+    repeats the forward. `backward_weight` sends nothing. With an overlap degree of d the same bytes travel in d times
+    as many all-to-alls, and slots are copied into parts and out of them: 4 E m h items of memory traffic each way.
+
+    Raises:
+        ArgumentError: overlap_degree is less than 1.
 
     Source: Lepikhin et al. 2020, arXiv 2006.16668, section 3 (all-to-all between groups and experts); Fedus, Zoph,
-    Shazeer 2021, arXiv 2101.03961, section 5 (experts and data on the same ranks).
+    Shazeer 2021, arXiv 2101.03961, section 5 (experts and data on the same ranks); Hwang et al. 2022, Tutel,
+    arXiv 2206.03382 (pipelining, of parts of each expert's capacity).
     """
 
     comm: Communicator
     algorithm: str = "auto"
+    overlap_degree: int = 1
+    _side: Stream | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        require_least("overlap_degree", self.overlap_degree, 1)
+        if self.overlap_degree > 1 and self.comm.size > 1:
+            self._side = self.comm.stream("exchange")
 
     def own(self, experts: int) -> slice:
         """This rank's experts: consecutive ones, equally many on each rank.
@@ -97,19 +119,42 @@ class AllToAllExchange(Exchange):
 
     def to_experts(self, x: Array) -> Array:
         """(E, m, h) to (E/P, P m, h)."""
-        p, (experts, m, h) = self.comm.size, x.shape
-        if p == 1:
+        if self.comm.size == 1:
             return x
-        y = all_to_all(x.reshape(p, experts // p, m, h), self.comm, self.algorithm)
-        return _turned(y).reshape(experts // p, p * m, h)
+        return _of_experts(all_to_all(self._by_rank(x), self.comm, self.algorithm))
 
     def to_tokens(self, y: Array) -> Array:
         """(E/P, P m, h) to (E, m, h)."""
-        p, (experts, m, h) = self.comm.size, y.shape
-        if p == 1:
+        if self.comm.size == 1:
             return y
-        x = all_to_all(_turned(y.reshape(experts, p, m // p, h)), self.comm, self.algorithm)
-        return x.reshape(experts * p, m // p, h)
+        return _of_tokens(all_to_all(self._by_source(y), self.comm, self.algorithm))
+
+    def through(self, x: Array, work: Callable[[Array], Array]) -> Array:
+        """See Exchange. In parts, if there is an overlap degree; `work` is called for each part, in order."""
+        if (side := self._side) is None:
+            return super().through(x, work)
+
+        def start(x: Array) -> Work:
+            return side.start(all_to_all, x, side.comm, self.algorithm)
+
+        runs = [run for run in partition(x.shape[1], self.overlap_degree) if run.start < run.stop] or [slice(0, 0)]
+        coming = [start(self._by_rank(x[:, run].copy())) for run in runs]
+        going = [start(self._by_source(work(_of_experts(coming.pop(0).wait())))) for _ in runs]
+        y = np.empty_like(x)
+        for run in runs:
+            y[:, run] = _of_tokens(going.pop(0).wait())
+        charge(0, 2 * (x.nbytes + y.nbytes))
+        return y
+
+    def _by_rank(self, x: Array) -> Array:
+        """(E, m, h) to (P, E/P, m, h): what goes to the experts of each rank."""
+        experts, m, h = x.shape
+        return x.reshape(self.comm.size, experts // self.comm.size, m, h)
+
+    def _by_source(self, y: Array) -> Array:
+        """(E/P, P m, h) to (P, E/P, m, h): what goes back to each rank."""
+        experts, slots, h = y.shape
+        return _turned(y.reshape(experts, self.comm.size, slots // self.comm.size, h))
 
     def clock(self) -> float:
         """The time on the communicator's clock."""
@@ -127,6 +172,18 @@ class AllToAllExchange(Exchange):
             }
             name = f"{ROUTE} {told.pop('layer')}"
             recorder.add(self.comm.stream_name, name, since_s, self.comm.clock(), detail=json.dumps(told))
+
+
+def _of_experts(x: Array) -> Array:
+    """(P, E/P, m, h), from each rank, to (E/P, P m, h)."""
+    p, experts, m, h = x.shape
+    return _turned(x).reshape(experts, p * m, h)
+
+
+def _of_tokens(y: Array) -> Array:
+    """(P, E/P, m, h), from each rank's experts, to (E, m, h)."""
+    p, experts, m, h = y.shape
+    return y.reshape(p * experts, m, h)
 
 
 def _turned(x: Array) -> Array:

@@ -1,17 +1,19 @@
 """The exchange by itself, and what a layer sends on ep: the record is held to the formulas, to the byte."""
 
 from collections import Counter
+from math import inf
 
 import numpy as np
 import pytest
 
 import simdist as sd
-from simdist.cluster import preset
+from simdist.cluster import Cluster, Device, Link, preset
 from simdist.collectives import cost
 from simdist.errors import ArgumentError
 from simdist.nn import functional as f
 from simdist.nn.layers import Experts, Recompute
 from simdist.parallel.expert import AllToAllExchange, exchange_elements
+from simdist.trace.statistics import hidden_share
 
 EXPERTS, WIDTH, TOKENS, ITEM = 24, 6, 24, 8
 
@@ -39,11 +41,66 @@ def test_all_send_as_many_slots_as_the_one_who_fills_most(spmd):
     assert spmd(lambda comm: AllToAllExchange(comm).slots([4, 0, 9][comm.rank]), 3) == [9, 9, 9]
 
 
-def traffic(comm, texts, top_k, factor, wrap, algorithm):
+@pytest.mark.parametrize("p", [1, 2, 4])
+@pytest.mark.parametrize("degree", [2, 3, 5])
+@pytest.mark.parametrize("m", [0, 1, 4])
+def test_parts_of_the_slots_come_through_their_experts_one_by_one(spmd, p, degree, m):
+    """Expert e multiplies by e + 1; parts without slots are left out."""
+
+    def program(comm):
+        exchange, sizes = AllToAllExchange(comm, overlap_degree=degree), []
+        x = np.arange(EXPERTS * m * 2.0).reshape(EXPERTS, m, 2) + comm.rank / 8
+        own = exchange.own(EXPERTS)
+
+        def work(x):
+            sizes.append(x.shape[1])
+            return x * np.arange(1.0, EXPERTS + 1)[own, None, None]
+
+        np.testing.assert_array_equal(exchange.through(x, work), x * np.arange(1.0, EXPERTS + 1)[:, None, None])
+        return sizes
+
+    cut = [p * len(run) for run in np.array_split(range(m), degree) if len(run)] or [0]
+    assert spmd(program, p) == [[m] if p == 1 else cut] * p
+
+
+@pytest.mark.parametrize("p", [2, 4])
+@pytest.mark.parametrize("degree", [1, 2, 4])
+@pytest.mark.parametrize("share", [0.125, 0.5, 1.0, 2.0, 8.0])
+def test_the_work_of_experts_hides_the_exchange(p, degree, share):
+    """Work of `share` times one way of the slots, in d parts: experts wait only for the first part, and only the last
+    one's way back is left; or both ways follow each other, and the work is hidden."""
+    m, h, rate = 8, 64, 1e6
+    link = Link(0.0, rate)
+    cluster = Cluster("free", Device("", inf, inf, inf), link, link, p, eager_bytes=0)
+    way_s = EXPERTS * m * h * ITEM * (p - 1) / p / rate
+
+    def program(comm):
+        exchange = AllToAllExchange(comm, "pairwise", degree)
+
+        def work(x):
+            comm.compute(seconds=share * way_s * x.shape[1] / (p * m))
+            return x
+
+        exchange.through(np.zeros((EXPERTS, m, h)), work)
+
+    run = sd.run(program, ranks=p, cluster=cluster)
+    work_s = share * way_s
+    in_parts_s = max(2 * way_s, work_s + 2 * way_s / degree)
+    assert run.elapsed_s == pytest.approx(2 * way_s + work_s if degree == 1 else in_parts_s)
+    hidden_s = 0 if degree == 1 else 2 * way_s + work_s - in_parts_s
+    assert hidden_share(run.trace.spans, 0, "exchange") == pytest.approx(hidden_s / (2 * way_s))
+
+
+def test_slots_in_less_than_one_part_cannot_travel():
+    with pytest.raises(ArgumentError, match="overlap_degree is 0; needs at least 1"):
+        sd.run(lambda comm: AllToAllExchange(comm, overlap_degree=0), ranks=2)
+
+
+def traffic(comm, texts, top_k, factor, wrap, algorithm, degree=1):
     """By part of the work: how many all-to-alls, and how many bytes this rank sent in them."""
     layer = Experts(
         "x", WIDTH, 8, EXPERTS, group=TOKENS, top_k=top_k, capacity_factor=factor,
-        exchange=AllToAllExchange(comm, algorithm),
+        exchange=AllToAllExchange(comm, algorithm, degree),
     )  # fmt: skip
     rng = np.random.default_rng(0)
     for parameter in layer.parameters:
@@ -75,6 +132,13 @@ def test_two_all_to_alls_each_way_of_k_tokens_h_p_less_1_over_p_items(spmd, p, t
     assert way == 2 * exchange_elements(2 * TOKENS, WIDTH, p, top_k) * ITEM
     for found in spmd(traffic, p, [2] * p, top_k, 1.0, lambda layer: layer, "pairwise"):
         assert found == [(2, way), (2, way), (0, 0)]
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_parts_of_the_slots_are_as_many_bytes(spmd, degree):
+    way = 2 * exchange_elements(2 * TOKENS, WIDTH, 4, 2) * ITEM
+    found = spmd(traffic, 4, [2] * 4, 2, 1.0, lambda layer: layer, "pairwise", degree)
+    assert found == [[(2 * degree, way), (2 * degree, way), (0, 0)]] * 4
 
 
 @pytest.mark.parametrize("p", [2, 3, 4])

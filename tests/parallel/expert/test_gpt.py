@@ -60,6 +60,17 @@ def test_loss_and_every_gradient(spmd, ep, shape):
     check_gradients(spmd, ep, of(shape, ep))
 
 
+@kinds
+@pytest.mark.parametrize("degree", [2, 3])
+def test_slots_that_travel_in_parts(spmd, degree, shape):
+    check_gradients(spmd, 2, shape, overlap_degree=degree)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_slots_that_travel_in_parts_in_the_halves_of_backward(recompute):
+    check_gradients(virtual, 4, replace(GSHARD, recompute=recompute), halves=True, overlap_degree=2)
+
+
 @pytest.mark.slow(but=4)
 @kinds
 @pytest.mark.parametrize("ep", [1, 2, 3, 4, 8])
@@ -108,8 +119,9 @@ def test_where_ranks_have_some_tokens_of_each_text(spmd, sizes, options):
 @pytest.mark.parametrize(
     ("sizes", "options"),
     [
-        ({"dp": 2, "ep": 2}, {"zero_stage": 3}),
+        ({"dp": 2, "ep": 2}, {"zero_stage": 3, "overlap_degree": 2}),
         ({"ep": 2, "tp": 2}, {}),
+        ({"ep": 2, "tp": 2}, {"overlap_degree": 2}),
         ({"ep": 2, "tp": 2}, {"sequence_parallel": True}),
     ],
     ids=str,
