@@ -20,8 +20,8 @@ __all__ = ["details", "fit_text", "headline", "mesh_text", "overview", "run_text
 
 _LEGEND = (
     "8 of 2: eight micro-batches of two windows. Shares of a step: communication within layers, of which only ring",
-    "attention's is overlapped (layers), waiting for other stages (bubble), waiting for gradients and gathered weights",
-    "that is not overlapped (gradients), updating weights (update); the rest is computing.",
+    "attention's and, by overlap_degree, experts' overlaps (layers), waiting for other stages (bubble), waiting for",
+    "gradients and gathered weights, not overlapped (gradients), updating weights (update); the rest is computing.",
     "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak;",
     "above 100% where attention on long windows skips those scores.",
     "Memory: of arrays. Drivers, NCCL and fragmentation take some GB more.",
