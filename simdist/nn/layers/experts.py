@@ -180,8 +180,9 @@ class Experts(Layer):
     def _through(self, context: _Context, dy: Array, work: Callable[[Array], Array]) -> tuple[Array, Array]:
         """The derivatives by the tokens and by the router's logits; `work` finds those by the experts' inputs."""
         p, (slots, h) = context.p, context.y.shape
-        d, dw = f.combine_backward(context.y, context.w, context.kept, dy.reshape(-1, h))
-        dslots = self.exchange.through(d.reshape(self.experts, slots // self.experts, h), work).reshape(slots, h)
+        found = [*f.combine_backward(context.y, context.w, context.kept, dy.reshape(-1, h))]
+        dw, shape = found.pop(), (self.experts, slots // self.experts, h)
+        dslots = self.exchange.through(found.pop().reshape(shape), work).reshape(slots, h)  # freed once they are sent
         dx = f.dispatch_backward(dslots, context.kept, len(p))
         dp = context.dbalance * (self.alpha * auxiliary.scale())
         dz = f.gate_backward(p, context.chosen, context.w, dw, dp)

@@ -61,7 +61,8 @@ class Exchange:
             x: as of `to_experts`.
             work: from what `to_experts` returns to the same shape; it may be called with a part of the slots at a time.
         """
-        return self.to_tokens(work(self.to_experts(x)))
+        x = self.to_experts(x)
+        return self.to_tokens(work(x))
 
     def clock(self) -> float:
         """The time in seconds."""

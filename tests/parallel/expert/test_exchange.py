@@ -1,5 +1,6 @@
 """The exchange by itself, and what a layer sends on ep: the record is held to the formulas, to the byte."""
 
+import weakref
 from collections import Counter
 from math import inf
 
@@ -187,6 +188,27 @@ def test_by_the_hierarchical_one_only_what_must_leaves_a_node_in_few_messages(pe
     assert Counter(s.rank for s in away) == dict.fromkeys(range(p), 4 * (p // per_node - 1))
     from_each = 4 * EXPERTS * slots * WIDTH * ITEM * (p - per_node) // p
     assert sum(s.bytes for s in away) == p * from_each
+
+
+def test_derivatives_that_were_sent_are_freed_before_experts_compute(spmd):
+    class Watched(AllToAllExchange):
+        def to_experts(self, x):
+            self.sent = weakref.ref(x if x.base is None else x.base)
+            return super().to_experts(x)
+
+        def to_tokens(self, y):
+            self.kept = self.sent() is not None
+            return super().to_tokens(y)
+
+    def program(comm):
+        layer = Experts("x", WIDTH, 8, EXPERTS, group=TOKENS, exchange=Watched(comm))
+        for parameter in layer.parameters:
+            parameter.data, parameter.gradient = np.ones(parameter.shape), np.zeros(parameter.shape)
+        x = np.ones((1, TOKENS, WIDTH))
+        layer.backward(layer.forward(x)[1], x)
+        return layer.exchange.kept
+
+    assert spmd(program, 2) == [False, False]
 
 
 def test_nobody_has_a_token(spmd):
