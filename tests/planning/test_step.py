@@ -283,23 +283,24 @@ def test_experts_take_no_more_than_predicted(dense):
 
 @pytest.mark.slow(but=2)
 @pytest.mark.parametrize(
-    "mesh",
+    ("mesh", "within"),
     [
-        {"ep": 8},
-        {"ep": 4, "zero": 2, "recompute": "full"},
-        {"pp": 2, "ep": 4, "micro_batches": 4, "schedule": "dualpipe"},
-        {"pp": 2, "ep": 4, "micro_batches": 4, "schedule": "zb-h1"},
+        ({"ep": 8}, 0.01),
+        ({"ep": 4}, 0.16),  # gradients travel over the same links
+        ({"ep": 4, "zero": 2, "recompute": "full"}, 0.04),
+        ({"pp": 2, "ep": 4, "micro_batches": 4, "schedule": "dualpipe"}, 0.01),
+        ({"pp": 2, "ep": 4, "micro_batches": 4, "schedule": "zb-h1"}, 0.01),
     ],
     ids=str,
 )
-def test_an_exchange_that_is_hidden_is_predicted(mesh):
+def test_an_exchange_that_is_hidden_is_predicted(mesh, within):
     """As long as it is executed, and shorter than one that is not, where experts are wide enough."""
     wide = {"layers": 4, "width": 2048, "ffn_width": 8192, "context_bytes": 1024}
     size = settings(wide | {"experts": 8, "top_k": 2, "capacity_factor": 1.0} | mesh)
     bench = Workbench(H100.with_(inside=Link(1e-6, 100e9)), 8)
     config = Config(**size, overlap_degree=2)
     plan, took = planned(config, bench), execute(config, bench)
-    assert plan.step.seconds == pytest.approx(took.seconds, rel=0.04)
+    assert plan.step.seconds == pytest.approx(took.seconds, rel=within)
     assert plan.step.seconds < 0.98 * planned(Config(**size), bench).step.seconds
     rank = members(plan.sizes, "pp")[plan.rank]
     assert plan.memory["activations"] == took.memory[rank]["activations"]
