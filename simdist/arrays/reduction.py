@@ -9,7 +9,7 @@ import numpy as np
 from simdist.arrays.meter import current_meter
 from simdist.arrays.phantom import Phantom
 from simdist.arrays.working import overflow, short
-from simdist.errors import ArgumentError, require_known
+from simdist.errors import ArgumentError, UnknownNameError, require_known
 
 __all__ = ["Reduction", "reduction", "reductions"]
 
@@ -117,5 +117,7 @@ def reduction(op: str | Reduction) -> Reduction:
         return op
     if not isinstance(op, str):
         raise ArgumentError(f"op must be a name or a Reduction, not {op!r}")
+    if op in ("mean", "avg"):
+        raise UnknownNameError(f"unknown op {op!r}: sum, and divide by the number of ranks")
     require_known("op", op, _REDUCTIONS)
     return _REDUCTIONS[op]

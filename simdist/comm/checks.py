@@ -28,7 +28,8 @@ def check_bytes(what: str, x: Array, rank: int) -> None:
     if x.dtype.hasobject:
         raise ArrayError(f"{what} of dtype {x.dtype} on rank {rank}: objects have no bytes to send")
     if not x.flags.c_contiguous:
-        raise ArrayError(f"{what} of shape {x.shape} with strides {x.strides} on rank {rank}: needs to be contiguous")
+        given = f"{what} of shape {x.shape} with strides {x.strides} on rank {rank}"
+        raise ArrayError(f"{given}: needs to be contiguous, as its copy() is")
 
 
 class Checks(ABC):

@@ -295,8 +295,14 @@ def test_an_unknown_algorithm_lists_the_known_ones(operation):
 
 @pytest.mark.parametrize("call", [all_reduce, reduce_scatter, reduce])
 def test_an_unknown_op_lists_the_known_ones(call):
-    message = "unknown op 'avg'. There are: land, lor, max, min, prod, sum"
-    refuses(UnknownNameError, message, lambda comm: call(np.zeros(4), comm, op="avg"))
+    message = "unknown op 'total'. There are: land, lor, max, min, prod, sum"
+    refuses(UnknownNameError, message, lambda comm: call(np.zeros(4), comm, op="total"))
+
+
+@pytest.mark.parametrize("op", ["avg", "mean"])
+def test_a_mean_is_a_sum_to_be_divided(op):
+    message = f"unknown op '{op}': sum, and divide by the number of ranks"
+    refuses(UnknownNameError, message, lambda comm: all_reduce(np.zeros(4), comm, op=op))
 
 
 @pytest.mark.parametrize("name", ["ring", "torus"])

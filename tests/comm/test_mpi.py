@@ -253,7 +253,7 @@ def test_what_is_not_contiguous_is_refused_in_both_worlds(spmd):
 
     for told in spmd(program, 2):
         assert [kind for kind, _ in told] == [ArrayError.__name__] * 6
-        assert all("strides (32,)" in text for _, text in told)
+        assert all("strides (32,)" in text and "as its copy() is" in text for _, text in told)
 
 
 @pytest.mark.mpi
