@@ -4,8 +4,9 @@
 # A layer may be too large for one device, or too slow on it. And a text (a sequence of tokens) may be so long that its
 # activations do not fit. How do several ranks share *one layer*, and how do they share *one sequence*?
 #
-# You need Python and NumPy. It helps to have read [where the memory goes](05_memory.ipynb), which introduces phantom
-# arrays and the ledger. One cell near the end runs on four real processes, if MPI is installed.
+# You need [notebook 1](01_ring_all_reduce.ipynb), for what a rank and an all-reduce are. It helps to have read [where
+# the memory goes](05_memory.ipynb), which introduces phantom arrays and the ledger. One cell near the end runs on four
+# real processes, if MPI is installed.
 
 # %%
 from dataclasses import replace
@@ -27,7 +28,7 @@ from simdist.parallel.sequence import RINGS, Even, RingAttention, UlyssesAttenti
 from simdist.plots import attention_work, shards, style, timeline
 
 GIB = 2**30
-H100 = preset("h100")  # nodes of eight, NVLink inside, InfiniBand between
+H100 = preset("h100")  # nodes of eight; fast links inside (NVLink), slower ones between (InfiniBand)
 
 # %% [markdown]
 # ## Columns, then rows
@@ -52,7 +53,7 @@ def relu(z):
 
 
 def columns_then_rows(comm):
-    own = partition(A.shape[1], comm.size)[comm.rank]
+    own = partition(A.shape[1], comm.size)[comm.rank]  # a slice: the columns of A, and the rows of B
     y = relu(x @ A[:, own]) @ B[own]
     all_reduce(y, comm, algorithm="ring")
     return y
@@ -76,6 +77,7 @@ def rows_then_columns(comm):
     z = x[:, rows] @ A[rows]
     all_reduce(z, comm, algorithm="ring")
     part = relu(z) @ B[:, columns]
+    # All-gather appends rows to rows, so columns travel as the rows of the transpose.
     return all_gather(part.T.copy(), comm, algorithm="ring").reshape(-1, len(x)).T
 
 
@@ -247,7 +249,8 @@ for p in (2, 4, 8):
 #
 # A causal query attends only to its own token and those *before* it. If the ranks get consecutive parts of the sequence
 # in order, the first rank has the least to do, and all wait for the last. The remedy is to cut the sequence into $2p$
-# parts, and to give each rank one from the front and one from the back.
+# parts, and to give each rank one from the front and one from the back. The bars add up the work of forward and
+# backward, by the rank whose keys it is on:
 
 # %%
 long = Shape(layers=1, width=4096, heads=32, context=32768)
@@ -259,8 +262,8 @@ attention_work({name: run.trace for name, run in by_split.items()})
 
 # %%
 for name, run in by_split.items():
-    spent = max(s.seconds for s in run.trace if s.name in RINGS)
-    print(f"{name:9} the longest pass of ring attention takes {spent * 1e3:.1f} ms")
+    passes = [max(s.seconds for s in run.trace if s.name == ring) * 1e3 for ring in RINGS]
+    print(f"{name:9} the slowest rank takes {passes[0]:4.1f} ms forward, {passes[1]:4.1f} ms backward")
 
 # %% [markdown]
 # The timeline shows two of the four ranks. While a rank works on one block of keys, the next block is in flight.
@@ -348,7 +351,8 @@ else:
 # ## Find the mistake
 #
 # The second layer also has a bias, $y = \text{relu}(xA)B + c$. What is wrong in the code below? See how the largest
-# difference from the right answer changes with the number of ranks.
+# difference from the right answer changes with the number of ranks. (`RowParallelLinear` in
+# [`linear.py`](../simdist/parallel/tensor/linear.py) does it right.)
 
 # %%
 c = np.ones(32)
@@ -374,7 +378,7 @@ for p in (1, 2, 4):
 #   there a zigzag balances the work.
 #
 # **Try:** Set `tp=3` in `places`, on three ranks: what does the error say? Use `"even-ring"` as a `kind` in the table
-# of lengths. Draw the `shards` of a mesh with `tp=2, sp=2`. Solve puzzles 20, 25 and 26.
+# of lengths. Set `tp=2, sp=2` in `places`: which ranks now hold the same weights, and why? Solve puzzles 20, 25 and 26.
 #
 # **Read:** [`simdist/parallel/tensor/linear.py`](../simdist/parallel/tensor/linear.py) and
 # [`region.py`](../simdist/parallel/tensor/region.py) (Shoeybi et al. 2019, *Megatron-LM*, arXiv 1909.08053; Korthikanti

@@ -65,7 +65,7 @@ logits = random.normal(size=(TOKENS, EXPERTS))
 logits[:, 0] += 1  # this router prefers expert 0
 chosen = logits.argmax(axis=1)
 slots = capacity(TOKENS, EXPERTS, factor=1.0)
-one_group = np.zeros(TOKENS, int)
+one_group = np.zeros(TOKENS, int)  # all tokens compete for the same slots
 (kept,), asked, dropped = assign(chosen[:, None], EXPERTS, one_group, 1, slots, slots)
 
 print("token   ", *(f"{t:2}" for t in range(TOKENS)))
@@ -97,8 +97,8 @@ with style.styled():
     for i, (name, values) in enumerate(shares.items()):
         dashes = "--" if name.endswith("empty") else "-"
         ax.plot(factors, values, label=name, linestyle=dashes, markevery=2, **style.series(i))
-    ax.set(xlabel="capacity factor", ylabel="share", ylim=(0, 1))
-    ax.legend(ncols=2)
+    ax.set(xlabel="capacity factor", ylabel="share of tokens, of slots", ylim=(0, 1))
+    ax.legend(ncols=2, loc="upper left")
     at = int(np.argmin(np.abs(factors - 1.25)))
     even, uneven = (f"{shares[f'{name}: tokens dropped'][at]:.0%}" for name in ("even", "uneven"))
     style.title(
@@ -161,7 +161,8 @@ for balance, (loss, trace) in trained.items():
 collective_steps(watched("all_to_all", "pairwise", ranks=4))
 
 # %% [markdown]
-# Each block goes from one rank to one other, and nothing is added: on $P$ ranks, each sends $n\frac{P-1}{P}$ of its $n$
+# Column cj has the blocks for rank j; the stripes in rank j's box are those that have arrived there, side by side.
+# Nothing is added: on $P$ ranks, each sends $n\frac{P-1}{P}$ of its $n$
 # bytes, and no algorithm can send less. With $E$ experts, in each of which a rank has $m$ slots, and a width of $h$,
 # that is $4\,E m h \frac{P-1}{P}$ numbers per layer and step.
 
