@@ -85,6 +85,7 @@ class Job:
         sizes: of the axes of the mesh.
         windows: the number in each micro-batch.
         pipelined: whether they are in a pipeline.
+        cut: all settings that the cost of layers depends on, except the windows.
 
     Raises:
         ArgumentError: a feature is not predicted, the axes of the mesh do not multiply to the number of ranks,
@@ -104,15 +105,15 @@ class Job:
             raise ArgumentError(f"{why}; plans need groups that do")
         shards = (config.shards or dp) if self.zero_stage else 1
         self._grid = {"pp": pp, "copies": dp // shards, "holders": shards, "ep": ep, "sp": sp, "tp": tp}
-        readers = dp * ep
-        self.windows, uneven = divmod(config.global_batch_size, readers * config.micro_batches)
+        readers, count = dp * ep, config.micro_batches
+        self.windows, uneven = divmod(config.global_batch_size, readers * count)
         if uneven:
-            count = config.micro_batches
             raise ArgumentError(
                 f"global_batch_size is {config.global_batch_size}; plans need a multiple of {readers * count}: "
                 f"{counted(count, 'micro-batch')} on each of {readers} ranks"
             )
         self.pipelined = config.method == PIPELINE
+        self.cut = bench.cut(config)
 
     @cached_property
     def anatomy(self) -> Anatomy:
@@ -123,13 +124,12 @@ class Job:
     def parts(self) -> list[Part]:
         """Of the ranks of a pipeline, in order; without a pipeline, of a single rank."""
         each = self._layers_of_ranks()
-        key = *self.bench.cut(self.config), *each
-        return self.bench.once(lambda: [Part(layers, self.anatomy.of(layers)) for layers in each], "parts", *key)
+        return self.bench.once(lambda: [Part(of, self.anatomy.of(of)) for of in each], "parts", *self.cut, *each)
 
     def _of_parts(self, find: Callable[[list[dict[str, int]]], T], name: str) -> T:
         """The result of `find` for the weights of all parts: found once for all runs on the bench with these parts."""
-        key = *self.bench.cut(self.config), *(part.layers for part in self.parts)
-        return self.bench.once(lambda: find([part.weights for part in self.parts]), name, *key)
+        layers = (part.layers for part in self.parts)
+        return self.bench.once(lambda: find([part.weights for part in self.parts]), name, *self.cut, *layers)
 
     def group(self, *axes: str) -> Group:
         """The slowest group of ranks that differ only in these axes.
@@ -184,8 +184,8 @@ class Job:
     @cached_property
     def stages(self) -> list[Footprint]:
         """The cost of a micro-batch on each stage."""
-        key = self.windows, self.schedule.num_stages, *self.bench.cut(self.config)
-        return self.bench.once(lambda: [joined(self.anatomy.layers[bound]) for bound in self.bounds], "stages", *key)
+        key = "stages", self.windows, self.schedule.num_stages, *self.cut
+        return self.bench.once(lambda: [joined(self.anatomy.layers[bound]) for bound in self.bounds], *key)
 
     def once(self, make: Callable[[], T], name: str, *more: float) -> T:
         """The result of `make` for this pipeline's passes: found once for all runs on the bench with these, and with
@@ -193,7 +193,7 @@ class Job:
         """
         config = self.config
         made = maker(config.schedule), config.schedule, config.chunks, config.micro_batches
-        return self.bench.once(make, name, *more, *made, *self.sizes.values(), self.windows, *self.bench.cut(config))
+        return self.bench.once(make, name, *more, *made, *self.sizes.values(), self.windows, *self.cut)
 
     def _layers_of_ranks(self) -> list[tuple[int, ...]]:
         everything = tuple(range(len(self.anatomy.layers)))
@@ -205,14 +205,14 @@ class Job:
 
     def pieces(self, part: Part) -> list[Piece]:
         """The weights of a part, in pieces: see `Units` and `Buckets`."""
-        return self._of_pieces(part, lambda: self._pieces(part, *self._unit), "pieces")
+        return self.of_pieces(part, lambda: self._pieces(part, *self._unit), "pieces")
 
-    def _of_pieces(self, part: Part, find: Callable[[], T], name: str, *more: Hashable) -> T:
+    def of_pieces(self, part: Part, find: Callable[[], T], name: str, *more: Hashable) -> T:
         """What `find` returns for the pieces of a part: found once for all runs on the bench with these pieces."""
-        cut = *self.bench.cut(self.config), len(self.holders.ranks), self._displaced, *part.layers
+        cut = *self.cut, len(self.holders.ranks), self._displaced, *part.layers
         return self.bench.once(find, name, *more, *self._unit, *cut)
 
-    @property
+    @cached_property
     def _unit(self) -> tuple[int, int]:
         """The least items of a piece, and the alignment of its chunks."""
         least = least_items(self.zero_stage, self.config.bucket_bytes or BUCKET_BYTES, self.itemsize)
@@ -247,7 +247,7 @@ class Job:
         sums what it has of them.
         """
         sizes = (
-            (axes, self._of_pieces(part, partial(self._most_of, part, names), "most of", names))
+            (axes, self.of_pieces(part, partial(self._most_of, part, names), "most of", names))
             for axes, names in self.anatomy.sums
         )
         return [(self.group(*axes), size * self.itemsize) for axes, size in sizes if size]

@@ -80,7 +80,7 @@ def computing_s(job: Job) -> float:
     """The time of the passes if messages took no time."""
     free = Link(0.0, inf)
     cluster = job.bench.machine(job.config).with_(inside=free, between=free)
-    key = *job.bench.cut(job.config), job.windows
+    key = *job.cut, job.windows
     return _passes_s(job, job.bench.once(lambda: anatomy(job.config, cluster, job.windows), "alone", *key))
 
 

@@ -33,15 +33,19 @@ class Updating(NamedTuple):
 
 
 def updating(job: Job, part: Part) -> Updating:
-    """The cost of updating a part: by the number of weights, or of a rule that gathers by a step of it on phantoms."""
-    if not job.recipe.gathers:
-        own = job.own(part)
-        return Updating(own * job.bench.update_s(job.config), rule_bytes(job.recipe, own))
-    cut = *job.bench.cut(job.config), len(job.holders.ranks), job.zero_stage, job.config.bucket_bytes, *part.layers
-    return job.bench.once(lambda: _of_all(job, part), "updating", job.recipe, job.recipe.maker, *cut)
+    """The cost of updating a part: found once for all runs on the bench with these pieces and this rule."""
+    rule = job.recipe, job.recipe.maker, job.zero_stage
+    return job.of_pieces(part, lambda: (_of_all if job.recipe.gathers else _by_number)(job, part), "updating", *rule)
+
+
+def _by_number(job: Job, part: Part) -> Updating:
+    """The cost by the number of weights."""
+    own = job.own(part)
+    return Updating(own * job.bench.update_s(job.config), rule_bytes(job.recipe, own))
 
 
 def _of_all(job: Job, part: Part) -> Updating:
+    """The cost of a rule that gathers whole matrices, by a step of it on phantoms."""
     p, each = len(job.holders.ranks), dict[tuple[str, ...], Updating]()
     sizes = [max(piece.ends.values()) for piece in job.pieces(part)] if job.zero_stage else [part.size]
     units = [slice(*ends) for ends in pairwise([0, *accumulate(sizes)])]
