@@ -17,7 +17,7 @@ from simdist.training.config import Config, options, typed
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
 from simdist.training.option import check_names
-from simdist.training.pipelines import chunked
+from simdist.training.pipelines import chunked, schedule_of
 from simdist.training.settings import spelled
 from simdist.words import counted
 
@@ -28,6 +28,9 @@ SCHEDULES = ("1f1b", "interleaved-1f1b", "zb-h1", "zb-v")
 
 LONG = 16384
 """The shortest window, in tokens, for which sp is tried, unless its attention is given."""
+
+_Alike = dict[tuple[tuple[str, Any], ...], Config]
+"""Configs by all settings but the number of micro-batches."""
 
 _ATTENTION = {"ulysses", "ring_attention"}
 _MOST_REASONS = 3
@@ -62,14 +65,15 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
     reasons: Counter[str] = Counter()
     misfits: Counter[str] = Counter()  # the reason only if no mesh fits the ranks
     found = False
+    alike: _Alike = {}
     for settings in _settings(given, _meshes(given, ranks, cluster, misfits), cluster, reasons):
         try:
-            config = Config(**{**fixed, **settings})
+            config = _config(fixed, settings, alike)
         except ArgumentError as error:  # incompatible axes, more stages than layers, …
             reasons[str(error)] += 1
             continue
         found = True
-        yield [_recomputing(config, how) for how in _recomputations(given)] or [config]
+        yield [_with(config, "recompute", how) for how in _recomputations(given)] or [config]
     if not found:
         commonest = [reason for reason, _ in (reasons or misfits).most_common(_MOST_REASONS)]
         why = "; ".join(commonest) or "no mesh has the axes that are given"
@@ -185,10 +189,27 @@ def _recomputations(given: Mapping[str, Any]) -> list[str]:
     return [how for how in RECOMPUTATIONS if not (flash and how == "selective")]
 
 
-def _recomputing(config: Config, how: str) -> Config:
-    """The same config with this recomputation. It is not checked anew, as no other setting depends on that one."""
+def _config(fixed: Mapping[str, Any], settings: Mapping[str, Any], alike: _Alike) -> Config:
+    """The config of these settings: checked and added to `alike`, unless one there differs only in the number of
+    micro-batches. Then that one with this number, on which nothing but a schedule depends.
+
+    Raises:
+        ArgumentError: the settings are incompatible, or the schedule is not for this number.
+    """
+    others = tuple(sorted(each for each in settings.items() if each[0] != "micro_batches"))
+    if others not in alike:
+        alike[others] = Config(**{**fixed, **settings})
+        return alike[others]
+    config = _with(alike[others], "micro_batches", settings["micro_batches"])
+    if config.schedule:
+        schedule_of(config)
+    return config
+
+
+def _with(config: Config, name: str, value: Any) -> Config:
+    """The same config with another value of a setting on which no other depends: it is not checked anew."""
     made = copy(config)
-    object.__setattr__(made, "recompute", how)
+    object.__setattr__(made, name, value)
     return made
 
 
