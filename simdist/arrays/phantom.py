@@ -88,7 +88,7 @@ class Phantom(NDArrayOperatorsMixin):
         keys = key if isinstance(key, tuple) else (key,)
         if any(getattr(k, "ndim", 0) for k in keys):  # NumPy's own integers index as Python's do
             return Phantom(self._picked(keys), self.dtype)
-        return self._view(self._hollow()[key].shape)
+        return self._view(_hollow(self.shape)[key].shape)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if key is ... and type(value) is Phantom and value.shape == self.shape:
@@ -111,15 +111,15 @@ class Phantom(NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any) -> "Phantom":
         """As in NumPy."""
-        return self._view(self._hollow().reshape(*shape).shape)
+        return self._view(_hollow(self.shape).reshape(*shape).shape)
 
     def transpose(self, *axes: Any) -> "Phantom":
         """As in NumPy."""
-        return self._view(self._hollow().transpose(*axes).shape)
+        return self._view(_hollow(self.shape).transpose(*axes).shape)
 
     def swapaxes(self, one: int, other: int) -> "Phantom":
         """As in NumPy."""
-        return self._view(self._hollow().swapaxes(one, other).shape)
+        return self._view(_hollow(self.shape).swapaxes(one, other).shape)
 
     def copy(self) -> "Phantom":
         """As in NumPy."""
@@ -142,10 +142,6 @@ class Phantom(NDArrayOperatorsMixin):
         return tuple(Phantom(self.size, np.intp) for _ in self.shape)
 
     # -- NumPy's protocols --------------------------------------------------------------------------
-
-    def _hollow(self) -> Any:
-        """A NumPy array of this shape over a single byte, by which NumPy itself computes shapes."""
-        return np.ndarray(self.shape, np.uint8, _ITEM, strides=(0,) * len(self.shape))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         if out is not None and method == "__call__" and ufunc.signature is None and not options:
@@ -183,6 +179,12 @@ def _made(shape: Shape, size: int, dtype: Any, base: Phantom | None) -> Phantom:
 
 
 _broadcast_shapes = lru_cache(maxsize=4096)(np.broadcast_shapes)  # a model repeats the same few
+
+
+@lru_cache(maxsize=4096)
+def _hollow(shape: Shape) -> Any:
+    """A NumPy array of this shape over a single byte, by which NumPy itself computes shapes."""
+    return np.ndarray(shape, np.uint8, _ITEM, strides=(0,) * len(shape))
 
 
 def _shape(x: Any) -> Shape:
