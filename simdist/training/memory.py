@@ -1,7 +1,7 @@
 """Memory: what each rank of a run should hold of its model, by the formulas."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from simdist.arrays import partition
 from simdist.cluster import Cluster
@@ -36,8 +36,9 @@ def predictions(
         step: the collectives of a step; without any, only what stays is predicted of communication.
         cluster: the one to count their memory for; the communicator's if not given.
     """
+    apart: Collection[str] = ()
     if isinstance(method, Pipeline):  # whose activations it predicts itself
-        method = method.data
+        apart, method = method.share.copies.displaced, method.data
     comm = method.comm
     windows = partition(config.global_batch_size, data.size).size(data.rank)
     sequences, sp = partition(windows, config.micro_batches).largest, config.sp or 1
@@ -47,7 +48,7 @@ def predictions(
     if "activations" in found and sp == 1:  # the text of all micro-batches stays: one array
         _add(found, "activations", (windows - sequences) * (config.context_bytes + 1))
     if isinstance(method, ZeRO):
-        found |= _cut(method)
+        found |= _cut(method, apart)
         found |= {_OFFLOADED[what]: Prediction(0, 0) for what in method.offload.what}
     elif isinstance(method, Centralized | MapReduce) and comm.rank:
         found["optimizer state"] = Prediction(0, 0)
@@ -78,10 +79,15 @@ def _before(method: Learner) -> list[Call]:
     return [Call("broadcast", name, num_bytes, tuple(comm.ranks), comm.context)]
 
 
-def _cut(method: ZeRO) -> dict[str, Prediction]:
-    """What each rank holds a part of, and the communication buffers, which the paper does not count."""
+def _cut(method: ZeRO, apart: Collection[str]) -> dict[str, Prediction]:
+    """What each rank holds a part of, and the communication buffers, which the paper does not count.
+
+    Args:
+        apart: as of `Units`.
+    """
     comm, recipe, stage = method.sharing.holders, method.recipe, method.zero_stage
-    exact = kept(method.model, recipe, comm.size, stage, rank=comm.rank, bucket_bytes=method.bucket_bytes)
+    how: dict[str, Any] = {"rank": comm.rank, "bucket_bytes": method.bucket_bytes, "apart": apart}
+    exact = kept(method.model, recipe, comm.size, stage, **how)
     said = paper_kept(recipe, method.model.parameters, comm.size, stage)
     return {
         "parameters": Prediction(exact.parameters, said["parameters"]),

@@ -142,8 +142,6 @@ def check(config: Config) -> None:
         raise ArgumentError(
             f"pp {config.pp}, and optimizer {config.optimizer}, which needs the whole model on each rank"
         )
-    if config.zero > 1:
-        raise ArgumentError(f"method pipeline, and zero {config.zero}; a pipeline goes with zero 0 and 1")
     if is_updating(config.schedule):
         _check_updating(config)
     layers = num_layers(config)

@@ -221,7 +221,6 @@ def test_each_update_is_by_a_mean(spmd, settings):
     [
         ({"pp": 2, "method": "server"}, "pp is 2, and method server; pp is for method pipeline"),
         ({"schedule": "1f1b", "method": "zero"}, "schedule is 1f1b, and method zero; schedule is for method pipeline"),
-        ({"pp": 2, "zero": 2}, "method pipeline, and zero 2; a pipeline goes with zero 0 and 1"),
         ({"pp": 2, "schedule": "1f1"}, "unknown schedule '1f1'; did you mean '1f1b'"),
         ({"pp": 2, "schedule": "1f1b", "chunks": 3}, "chunks is 3, and schedule 1f1b; chunks is for schedule"),
         ({"pp": 2, "compress": "top-k"}, "compress is top-k, and method pipeline"),

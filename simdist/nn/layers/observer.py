@@ -10,8 +10,10 @@ class Observer:
     """Notified of each layer of a `Sequence`. It does nothing itself; subclasses override the callbacks they need.
 
         forward     before_forward, layer.forward, after_forward             first layer to last
-        backward    before_backward, layer.backward, after_backward          last layer to first
-                    then gradients_complete
+        backward    before_gradients, before_backward, layer.backward,       last layer to first
+                    after_backward, then gradients_complete
+        in halves   before_backward, layer.backward_input, after_backward;
+                    later before_gradients, layer.backward_weight, gradients_complete
 
     So a model knows nothing of ranks: a method that shards parameters gathers them before a layer and frees them
     after it, and one that averages gradients starts as soon as some are complete.
@@ -24,7 +26,10 @@ class Observer:
         """They have been read, and are not needed until backward."""
 
     def before_backward(self, layer: Layer) -> None:
-        """The layer's parameters are about to be read; in a whole backward, their gradients are also added to."""
+        """The layer's parameters are about to be read."""
+
+    def before_gradients(self, layer: Layer) -> None:
+        """The layer's gradients are about to be added to."""
 
     def after_backward(self, layer: Layer) -> None:
         """That is done. With backward in halves, this follows the first; the second reads no parameters."""

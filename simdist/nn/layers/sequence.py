@@ -57,6 +57,7 @@ class Sequence(Layer):
         observer = observer or Observer()
         for i in reversed(range(len(self.layers))):
             layer = self.layers[i]
+            observer.before_gradients(layer)
             observer.before_backward(layer)
             dy = layer.backward(context.pop(), dy)
             hold("buffers", dy, self.labels[i])
@@ -91,6 +92,7 @@ class Sequence(Layer):
         observer = observer or Observer()
         for layer, own in zip(reversed(self.layers), reversed(self.completes), strict=True):
             inner, rest = context.pop(), pending.pop()
+            observer.before_gradients(layer)
             if layer.parameters:
                 layer.backward_weight(inner, rest)
             observer.gradients_complete(own)

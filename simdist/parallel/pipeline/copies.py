@@ -8,9 +8,10 @@ the order in which ranks of dp add up an item depends on its place in the vector
 another place in each stage's: see `Pipeline.reduce`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
+from simdist.arrays import Array
 from simdist.comm import Communicator
 from simdist.nn import Parameter
 from simdist.parallel.spread import add_up
@@ -75,7 +76,11 @@ class Copies:
             if group is not None:
                 self._groups.append((group, [mine[name] for name in names]))
 
-    def sum(self) -> None:
-        """Add up the gradients of all copies, in place."""
+    def sum(self, own: Callable[[Parameter], Array] = lambda p: p.gradient.reshape(-1)) -> None:
+        """Add up the gradients of all copies, in place.
+
+        Args:
+            own: a copy's gradient, or this rank's part of it, flat: the same part on all ranks of the pipeline.
+        """
         for group, shared in self._groups:
-            add_up([p.gradient.reshape(-1) for p in shared], group)
+            add_up([own(p) for p in shared], group)

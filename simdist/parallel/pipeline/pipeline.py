@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from simdist.arrays import Array
 from simdist.comm import Mesh
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
+from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.data_parallel import DataParallel
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import Method
@@ -35,13 +37,26 @@ class Pipeline(Method):
     several ranks hold are summed over pp (see `Copies`), all gradients over dp, and each rank updates its parameters.
     The weights are those of training on one rank, up to rounding.
 
+        zero_stage    gradients over dp                         weights over dp                        of Ψ a rank sends
+        1             reduced once, after the last action       gathered once, after the update        2Ψ
+        2             of a layer reduced after each B or W      gathered once, after the update        (m+1)Ψ
+        3             of a layer reduced after each B or W      of a layer gathered before each F and  3mΨ
+                                                                each B or I, and freed after it
+
+    Ψ is what the rank's stages have, and each Ψ counts (dp-1)/dp; m micro-batches pass each stage, half of all where
+    pipelines go both ways. So from stage 2 on only this rank's part of the gradients stays between actions, and in
+    stage 3 only its part of the weights, but micro-batches multiply what is sent. Therefore DeepSpeed refuses 2 and 3
+    here, and torchtitan's FSDP by default does not free weights after forward, as in stage 2. Weights that several
+    stages of a rank have, as the tied ones in a V, are reduced and gathered for each.
+
     Args:
         model: the whole model, not yet bound.
         mesh: has as many ranks along pp as the schedule. All of its ranks must call, here and in every method.
         recipe, seed: as of `DataParallel`.
         schedule: the same on all ranks; it updates weights after the whole batch.
         costs: as of `Share`.
-        zero_stage: 1 if the ranks of dp shard the optimizer's state, 0 if each has all of it.
+        zero_stage: what the ranks of dp shard: nothing (0), the optimizer's state (1), gradients, too (2), or
+            also weights (3).
         shards: with zero_stage, as of `ZeRO`.
         times: as of `Executor`.
         spread: how an axis inside a stage, such as tp, splits the given model.
@@ -54,8 +69,11 @@ class Pipeline(Method):
         data: sums gradients over dp, and updates the weights.
 
     Raises:
-        ArgumentError: the schedule updates weights within a batch, or zero_stage is not 0 or 1; also as of `Share`.
+        ArgumentError: the schedule updates weights within a batch, or there is no such zero_stage; also as of `Share`.
         ScheduleError: the schedule is invalid.
+
+    Source: DeepSpeed, `deepspeed/runtime/pipe/engine.py`; torchtitan, `fsdp_reshard_after_forward`; for each stage of
+    ZeRO see there.
     """
 
     def __init__(
@@ -74,10 +92,10 @@ class Pipeline(Method):
         memory: Allocate | None = None,
     ) -> None:
         require_schedule(schedule)
-        if not schedule.weights.flushes or zero_stage not in (0, 1):
+        if not schedule.weights.flushes or zero_stage not in range(4):
             raise ArgumentError(
                 f"{schedule.name} with policy {schedule.weights.policy!r} and ZeRO stage {zero_stage}; "
-                "a pipeline needs policy 'flush' and stage 0 or 1"
+                "a pipeline needs policy 'flush' and stage 0 to 3"
             )
         self.mesh = mesh
         self.schedule = schedule
@@ -87,7 +105,11 @@ class Pipeline(Method):
         self.data: DataParallel | ZeRO
         if zero_stage:
             apart = self.share.copies.displaced
-            self.data = ZeRO(*given, zero_stage, shards=shards, spread=self.spread, memory=memory, apart=apart)
+            how: dict[str, Any] = {"shards": shards, "spread": self.spread, "memory": memory, "apart": apart}
+            least = BUCKET_BYTES if zero_stage == 1 else 1  # a stage may begin and end at any layer
+            self.data = ZeRO(*given, zero_stage, bucket_bytes=least, **how)
+            for stage, layers in zip(self.share.stages, self.share.with_weights, strict=True):
+                stage.observe = self.data.of_stage(layers)
         else:
             self.data = DataParallel(*given, spread=self.spread, memory=memory)
         self.update = self.data.update
@@ -125,15 +147,20 @@ class Pipeline(Method):
     def reduce(self) -> None:
         """Sum the gradients of copies over pp, and all gradients over dp.
 
-        Copies come last, when all ranks of dp have the same sums. With ZeRO each would have only a chunk of them by
-        then: so there copies come first, and what is displaced is a unit of its own, cut alike everywhere.
+        Copies come last, when all ranks of dp have the same sums. With ZeRO each has only its chunks of them by then,
+        and what is displaced is a unit of its own, cut alike everywhere. In stage 1 these chunks are put together only
+        for the update: so there copies come first.
         """
-        if isinstance(self.data, ZeRO):
-            self.share.copies.sum()
-            self.data.reduce()
+        data, copies = self.data, self.share.copies
+        if isinstance(data, ZeRO) and data.zero_stage == 1:
+            copies.sum()
+            data.reduce()
+        elif isinstance(data, ZeRO):
+            data.reduce()
+            copies.sum(data.own_gradient)
         else:
-            self.data.reduce()
-            self.share.copies.sum()
+            data.reduce()
+            copies.sum()
 
     def step(self, learning_rate: float) -> bool:
         """See Method."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class Share:
         comm, dtype: as given.
         bounds: the layers of each stage.
         stages: the stages of this rank, by chunk.
+        with_weights: for each of them, its layers, counting those of the rank that have parameters.
         model: a model of all their layers; it has each parameter of this rank once.
         copies: the parameters that other ranks have too.
 
@@ -68,6 +70,8 @@ class Share:
             Stage(layers[self.bounds[s]], first=s == 0, loss=model.loss if s == last else None, dtype=dtype)
             for s in own
         ]
+        counts = [sum(bool(layer.parameters) for layer in stage.layers.layers) for stage in self.stages]
+        self.with_weights = [slice(*ends) for ends in pairwise([0, *accumulate(counts)])]
         self.model = model.of(Layers(layer for s in own for layer in layers[self.bounds[s]]))
         names = [
             list(dict.fromkeys(p.name for s in stages for layer in layers[self.bounds[s]] for p in layer.parameters))

@@ -1,11 +1,11 @@
 """Stage: consecutive layers of a model that one rank of a pipeline executes together."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from simdist.arrays import Array, hold
 from simdist.arrays.working import overflow
-from simdist.nn import Layer, Noise, Sequence, auxiliary
+from simdist.nn import Layer, Noise, Observer, Sequence, auxiliary
 from simdist.nn.loss import Loss
 
 __all__ = ["MicroBatch", "Stage"]
@@ -43,6 +43,9 @@ class Stage:
         first: whether it reads the micro-batches' inputs.
         loss: of the last layer's output; None unless this is the last stage.
         dtype: of weights and activations.
+
+    Attributes:
+        observe: called with the letter of each action that begins: what observes the layers in it.
     """
 
     def __init__(self, layers: Iterable[Layer], *, first: bool, loss: Loss | None, dtype: Any) -> None:
@@ -50,6 +53,7 @@ class Stage:
         self.first = first
         self.loss = loss
         self.dtype = dtype
+        self.observe: Callable[[str], Observer | None] = lambda letter: None
 
     def forward(self, x: Array | None, micro_batch: MicroBatch) -> tuple[Array | None, float, Any]:
         """The output, the sum of the losses in nats, and the context for backward.
@@ -61,7 +65,8 @@ class Stage:
             the output; on the last stage None, or without targets the logits of one token of each text.
         """
         with overflow(self.dtype):
-            y, context = self.layers.forward(micro_batch.inputs if self.first else x, micro_batch.noise)
+            x = micro_batch.inputs if self.first else x
+            y, context = self.layers.forward(x, micro_batch.noise, self.observe("F"))
             if self.loss is None:
                 return y, 0.0, [context, None]
             if micro_batch.targets is None:
@@ -72,18 +77,23 @@ class Stage:
     def backward(self, context: Any, dy: Array | None, micro_batch: MicroBatch) -> Array:
         """The derivatives with respect to the input; adds those of the weights to their gradients."""
         with overflow(self.dtype), auxiliary.scaled(micro_batch.scale):
-            return self.layers.backward(context[0], self._loss_backward(context.pop(), dy, micro_batch))
+            observer = self.observe("B")
+            return self.layers.backward(context[0], self._loss_backward(context.pop(), dy, micro_batch), observer)
 
     def backward_input(self, context: Any, dy: Array | None, micro_batch: MicroBatch) -> tuple[Array, Any]:
         """The derivatives with respect to the input, and the context for `backward_weight`."""
         with overflow(self.dtype), auxiliary.scaled(micro_batch.scale):
-            dx, pending = self.layers.backward_input(context[0], self._loss_backward(context.pop(), dy, micro_batch))
+            observer = self.observe("I")
+            dx, pending = self.layers.backward_input(
+                context[0], self._loss_backward(context.pop(), dy, micro_batch), observer
+            )
         return dx, (*context, pending)
 
     def backward_weight(self, pending: Any) -> None:
         """Add the derivatives with respect to the weights to their gradients."""
         with overflow(self.dtype):
-            self.layers.backward_weight(*pending)
+            context, rest = pending
+            self.layers.backward_weight(context, rest, self.observe("W"))
 
     def _loss_backward(self, of_loss: Any, dy: Array | None, micro_batch: MicroBatch) -> Array:
         if self.loss is not None:

@@ -17,6 +17,7 @@ Source: Rajbhandari, Rasley, Ruwase, He 2020, arXiv 1910.02054, figure 1, table 
 PyTorch FSDP, arXiv 2304.11277 (hybrid sharding).
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from simdist.errors import ArgumentError, as_declared, require_least
@@ -239,7 +240,14 @@ class Kept(NamedTuple):
 
 
 def kept(
-    model: Model, recipe: Recipe, ranks: int, zero_stage: int, *, rank: int = 0, bucket_bytes: int = BUCKET_BYTES
+    model: Model,
+    recipe: Recipe,
+    ranks: int,
+    zero_stage: int,
+    *,
+    rank: int = 0,
+    bucket_bytes: int = BUCKET_BYTES,
+    apart: Collection[str] = (),
 ) -> Kept:
     """The exact bytes that a rank keeps between steps if this many share a model. The arguments are those of `ZeRO`;
     stage 0 is data parallelism.
@@ -254,7 +262,7 @@ def kept(
     if zero_stage == 0:
         return kept_of(recipe, 0, model.parameters.size, model.parameters.size, rule_bytes(recipe, model.parameters))
     least = least_items(zero_stage, bucket_bytes, recipe.precision.dtype.itemsize)
-    units = Units(model, ranks, rank, least, recipe.alignment)
+    units = Units(model, ranks, rank, least, recipe.alignment, apart)
     whole = sum(unit.room for unit in units)
     state = rule_bytes(recipe, model.parameters, units.holding)
     return kept_of(recipe, zero_stage, whole, units.holding.size, state, Slots.shared(units).size)

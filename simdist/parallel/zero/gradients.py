@@ -57,10 +57,14 @@ class Gradients(Observer, ABC):
         clear(self._kept)
 
     @abstractmethod
+    def settle(self) -> None:
+        """Sum over all ranks what micro-batches have left that were not known to be the last."""
+
+    @abstractmethod
     def _reduced(self, i: int, chunk: Array, last: bool) -> None:
         """On the second stream: this rank's chunk of unit i is reduced."""
 
-    def before_backward(self, layer: Layer) -> None:
+    def before_gradients(self, layer: Layer) -> None:
         """Wait until the slots of the layer's units are free: their last gradients are reduced."""
         for i in dict.fromkeys(self._units.of[p] for p in layer.parameters):
             if i not in self._num_incomplete:
@@ -75,10 +79,14 @@ class Gradients(Observer, ABC):
             if self._num_incomplete[i] == 0:
                 self._start_reducing(i)
 
-    def finish(self) -> None:
-        """Reduce the units that backward began and left incomplete, and wait for all reductions."""
+    def reduce_begun(self) -> None:
+        """Reduce the units that backward began and left incomplete."""
         for i in list(self._num_incomplete):
             self._start_reducing(i)
+
+    def finish(self) -> None:
+        """Reduce the units that backward began and left incomplete, and wait for all reductions."""
+        self.reduce_begun()
         while self._reductions:
             self._reductions.popitem()[1].wait()
 
@@ -114,6 +122,11 @@ class WholeGradients(Gradients):
         charge(0, 2 * own.nbytes)
         return own
 
+    def settle(self) -> None:
+        """See Gradients. Reduces all units."""
+        self._num_incomplete = dict.fromkeys(range(len(self._units)), 0)
+        self.finish()
+
     def _reduced(self, i: int, chunk: Array, last: bool) -> None:
         self._sharing.add_up(chunk)
 
@@ -145,6 +158,13 @@ class ShardedGradients(Gradients):
     def own(self) -> Array:
         """See Gradients."""
         return self._kept
+
+    def settle(self) -> None:
+        """See Gradients. Waits for the last reductions, and sums this rank's part over the copies."""
+        self.finish()
+        places = self._units.holding.rooms if self._sharing.copies else ()
+        for work in [self._side.start(self._sharing.add_up, self._kept[place]) for place in places]:
+            work.wait()
 
     def _reduced(self, i: int, chunk: Array, last: bool) -> None:
         """Add the chunk to this rank's part, and clear the room for the next unit."""

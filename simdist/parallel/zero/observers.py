@@ -21,6 +21,11 @@ class Observers(Observer):
         for observer in self._observers:
             observer.after_backward(layer)
 
+    def before_gradients(self, layer: Layer) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.before_gradients(layer)
+
     def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
         """See Observer."""
         for observer in self._observers:

@@ -63,6 +63,7 @@ class Units(list[Unit]):
 
     Attributes:
         of: parameter -> the number of its unit.
+        used: for each layer with parameters, the numbers of its units.
         holding: the stretches of the model's vector that the rank holds.
     """
 
@@ -78,6 +79,8 @@ class Units(list[Unit]):
             room = padded(parameters.size, ranks, alignment)
             used = min(first[p] for p in group), max(last[p] for p in group)
             self.append(Unit(parameters, start, room, partition(room, ranks)[rank], *used))
+        layers = (layer.parameters for layer in model.layers.layers if layer.parameters)
+        self.used = [list(dict.fromkeys(self.of[p] for p in own)) for own in layers]
         self.holding = Holding([u.stretch for u in self], [u.chunk.stop - u.chunk.start for u in self])
 
 

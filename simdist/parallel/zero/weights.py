@@ -9,7 +9,7 @@ from simdist.comm import Stream, Work
 from simdist.nn import Layer, Observer
 from simdist.parallel.zero.offload import Offload
 from simdist.parallel.zero.sharing import Sharing
-from simdist.parallel.zero.unit import Units
+from simdist.parallel.zero.unit import Units, uses
 
 __all__ = ["GatheredWeights", "Weights", "WholeWeights"]
 
@@ -35,6 +35,10 @@ class Weights(ABC):
         """The observer of a pass: a forward, with or without a backward after it."""
 
     @abstractmethod
+    def of_stage(self, layers: slice, backward: bool) -> Observer:
+        """The observer of a pass through some of the layers with parameters alone: forward, or backward."""
+
+    @abstractmethod
     def publish(self) -> None:
         """Give all ranks the weights that each has updated."""
 
@@ -52,6 +56,10 @@ class WholeWeights(Weights):
     """
 
     def observer(self, backward_follows: bool) -> Observer:
+        """One that does nothing."""
+        return Observer()
+
+    def of_stage(self, layers: slice, backward: bool) -> Observer:
         """One that does nothing."""
         return Observer()
 
@@ -100,19 +108,32 @@ class GatheredWeights(Weights, Observer):
         self._offload = offload
         self._prefetch = prefetch
         self._gathers: dict[int, Work] = {}  # of the units that are gathered or being gathered
-        layers = range(max((unit.last for unit in units), default=-1) + 1)
-        self._first_used = [[i for i, unit in enumerate(units) if unit.first == k] for k in layers]  # by layer k
-        self._last_used = [[i for i, unit in enumerate(units) if unit.last == k] for k in layers]
+        self._first_used: list[list[int]] = []  # by layer of the pass: the units of which it is the first there
+        self._last_used: list[list[int]] = []
         self._layer = 0  # how many layers with parameters forward has passed and backward has not
         self._backward_follows = False
 
     def observer(self, backward_follows: bool) -> Observer:
         """This object."""
+        self._begin(slice(None))
+        self._layer, self._backward_follows = 0, backward_follows
+        return self
+
+    def of_stage(self, layers: slice, backward: bool) -> Observer:
+        """This object. Nothing is gathered before the pass begins, and nothing stays after it."""
+        self._begin(layers)
+        self._layer, self._backward_follows = len(self._first_used) if backward else 0, False
+        return self
+
+    def _begin(self, layers: slice) -> None:
+        """A pass through these layers."""
         for gather in self._gathers.values():  # left by a pass that failed
             gather.wait()
         self._gathers.clear()
-        self._layer, self._backward_follows = 0, backward_follows
-        return self
+        used = self.units.used[layers]
+        first, last = uses(used)
+        self._first_used = [[i for i in own if first[i] == k] for k, own in enumerate(used)]
+        self._last_used = [[i for i in own if last[i] == k] for k, own in enumerate(used)]
 
     def publish(self) -> None:
         """Does nothing: each pass gathers the weights."""

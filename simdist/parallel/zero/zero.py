@@ -1,6 +1,6 @@
 """ZeRO: data parallelism without redundant copies of optimizer state, gradients or weights."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -9,7 +9,7 @@ import numpy as np
 from simdist.arrays import Array, copied, hold
 from simdist.comm import Communicator, Stream
 from simdist.errors import ArgumentError
-from simdist.nn import Model, Noise
+from simdist.nn import Model, Noise, Observer, Parameter
 from simdist.optim.matrices import Whole
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.holding import Shard
@@ -199,13 +199,36 @@ class ZeRO(Method):
                 self._gradients.finish()
         return total
 
+    def of_stage(self, layers: slice) -> Callable[[str], Observer]:
+        """For a pipeline, in place of `backward`: what observes a stage, given the letter of an action that begins.
+
+            F, B, I     stage 3: each layer's weights are gathered before it reads them
+            B, W        from stage 2 on: each layer's gradients are reduced after it has added to them
+
+        Args:
+            layers: those of the stage, counting the model's layers with parameters.
+        """
+
+        def observer(letter: str) -> Observer:
+            if letter == "F":
+                return self._weights.of_stage(layers, backward=False)
+            weights = self._weights.of_stage(layers, backward=True) if letter in "BI" else Observer()
+            if letter == "I":
+                return weights
+            self._gradients.reduce_begun()  # that of a tied table, which another stage of this rank completes
+            return Observers(self._gradients.observer(last=False), weights)
+
+        return observer
+
     def reduce(self) -> None:
-        """Stage 1: sum gradients over all ranks that other code than `backward` has added to the parameters."""
-        reduction = self._gradients.observer(last=True)
-        for layer in self.model.layers.layers:
-            reduction.before_backward(layer)
+        """Sum over all ranks the gradients of a step that other code than `backward` has added to the parameters."""
         with self.comm.span(GRADIENTS):
-            self._gradients.finish()
+            self._gradients.settle()
+
+    def own_gradient(self, parameter: Parameter) -> Array:
+        """From stage 2 on, after `reduce`: this rank's part of a parameter's gradient, flat, to be changed in place."""
+        own: Array = self._gradients.own()[self.units.holding.own(self.model.parameters.spans[parameter.name])]
+        return own
 
     def step(self, learning_rate: float) -> bool:
         """Every rank updates its part; in stages 1 and 2 all then gather the whole."""
