@@ -188,12 +188,12 @@ class Job:
         return self.bench.once(lambda: [joined(self.anatomy.layers[bound]) for bound in self.bounds], *key)
 
     def once(self, make: Callable[[], T], name: str, *more: float) -> T:
-        """The result of `make` for this pipeline's passes: found once for all runs on the bench with these, and with
-        the same values of what else it depends on.
-        """
+        """What `make` returns for this pipeline's passes, once for all runs on the bench with these and `more`."""
         config = self.config
         made = maker(config.schedule), config.schedule, config.chunks, config.micro_batches
-        return self.bench.once(make, name, *more, *made, *self.sizes.values(), self.windows, *self.cut)
+        beside = (self.zero_stage, config.shards, *self._unit) if self.zero_stage > 1 else ()
+        key = *made, *beside, *self.sizes.values(), self.windows, *self.cut
+        return self.bench.once(make, name, *more, *key)
 
     def _layers_of_ranks(self) -> list[tuple[int, ...]]:
         everything = tuple(range(len(self.anatomy.layers)))
@@ -216,7 +216,8 @@ class Job:
     def _unit(self) -> tuple[int, int]:
         """The least items of a piece, and the alignment of its chunks."""
         least = least_items(self.zero_stage, self.config.bucket_bytes or BUCKET_BYTES, self.itemsize)
-        return least, self.recipe.alignment if self.zero_stage else 1
+        by_layer = self.pipelined and self.zero_stage > 1
+        return 1 if by_layer else least, self.recipe.alignment if self.zero_stage else 1
 
     def _pieces(self, part: Part, least: int, alignment: int) -> list[Piece]:
         layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
@@ -269,13 +270,12 @@ class Job:
 
     @cached_property
     def held_twice(self) -> list[tuple[tuple[int, ...], Group, int]]:
-        """Pipeline ranks that hold some of the same weights, these ranks as a group, and the bytes of the weights: see
-        `Copies`.
-        """
+        """Pipeline ranks with some of the same weights, as a group, too, and the bytes that each sums: see `Copies`."""
         line, found = members(self.sizes, "pp"), list[tuple[tuple[int, ...], Group, int]]()
         for ranks, names in self._of_parts(lambda weights: shared(holders(weights)), "shared"):
             group = self.group_of(tuple(line[rank] for rank in ranks), "pp")
-            size = sum(self.parts[ranks[0]].weights[name] for name in names)
+            part, parted = self.parts[ranks[0]], self.zero_stage > 1
+            size = self._most_of(part, frozenset(names)) if parted else sum(part.weights[name] for name in names)
             found.append((ranks, group, size * self.itemsize))
         return found
 

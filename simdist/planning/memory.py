@@ -38,7 +38,8 @@ def memory(job: Job) -> list[RankMemory]:
         within a layer           that layer
         a gather of weights      the passes: with ZeRO stage 3, else after them
         a reduction              backward through the layers before those whose gradients it reduces; with ZeRO stage 2
-                                 also the next micro-batch, if there is one; in pipelines and by method dp after them
+                                 also the next micro-batch, if there is one; in pipelines with stage 2 or 3 all
+                                 passes; in others, and by method dp, after them
         after the passes         the text
 
     An execution may hold less: a virtual rank's second stream gets its turn only when the first waits.
@@ -102,6 +103,8 @@ def _times(job: Job, rank: int, passes: Peaks) -> list[_Time]:
     after += [job.bench.scratch(job.holders, "all_gather", size).passing for size in gathered]
     # With stage 3 the next micro-batch begins with a gather, which waits for all reductions.
     during = max([0.0, *([gathering] if zero == 3 else reducing if zero == 2 and count > 1 else [])])
+    if job.pipelined and zero > 1:  # another micro-batch may be under way
+        during = max(during, *reducing, 0.0)
     times = [
         _Time(passes.num_bytes, max(layer.scratch_bytes for layer in layers), during),
         _Time(text_bytes, 0.0, max([gathering, *reducing, *after])),

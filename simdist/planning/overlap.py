@@ -8,7 +8,7 @@ communication    |               | r2 | r1 | r0 |        r: a unit of gradients,
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Layer", "Travel", "micro_batches_s"]
+__all__ = ["Layer", "Streams", "Travel", "micro_batches_s"]
 
 
 class Layer(NamedTuple):
@@ -51,46 +51,53 @@ class Travel(NamedTuple):
 
 def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: int) -> float:
     """The time of this many micro-batches, one after the other, until all gradients are reduced."""
-    streams = _Streams(layers, travel)
+    streams = Streams(travel)
     for i in range(num_micro_batches):
-        streams.forward()
-        streams.backward(last=i == num_micro_batches - 1)
+        streams.forward(layers)
+        streams.backward(layers, last=i == num_micro_batches - 1)
     return streams.finish()
 
 
-class _Streams:
+class Streams:
     """Two streams, each with a clock: the second executes what it is given in order, not before it is given.
 
     While both send over one link, each has half of it. So both take that time once more, and are late by as much; the
     clocks stand still meanwhile.
+
+    Attributes:
+        now_s: the clock of the main stream.
     """
 
-    def __init__(self, layers: Sequence[Layer], travel: Travel) -> None:
-        self._layers = layers
+    def __init__(self, travel: Travel) -> None:
         self._travel = travel
-        self._now_s = 0.0
+        self.now_s = 0.0
         self._side_s = 0.0
         self._late_s = 0.0
         self._gathers: dict[int, float] = {}  # units of weights gathered or in flight, and when each is complete
         self._slots: dict[int, float] = {}  # when the last unit in a slot is reduced
 
-    def forward(self) -> None:
+    def forward(self, layers: Sequence[Layer], backward_follows: bool = True) -> None:
         """From the first layer to the last; see `GatheredWeights` for the order of gathering."""
-        for k, layer in enumerate(self._layers):
+        for k, layer in enumerate(layers):
             self._wait_for(layer.begins)
-            self._gather_ahead(self._layers[k + 1].begins if k + 1 < len(self._layers) else ())
+            self._gather_ahead(layers[k + 1].begins if k + 1 < len(layers) else ())
             self._spend(layer.forward_s, layer.sent_s[0])
             self._release(layer.ends)
-        self._gather_ahead(self._layers[-1].ends)
+        self._gather_ahead(layers[-1].ends if backward_follows else ())
 
-    def backward(self, last: bool) -> None:
-        """From the last layer to the first."""
-        reduced = last or self._travel.slots
-        for k, layer in reversed(list(enumerate(self._layers))):
-            for unit in layer.ends if self._travel.slots else ():
-                self._now_s = max(self._now_s, self._slots.get(self._travel.slots[unit], 0.0))
-            self._wait_for(layer.ends)
-            self._gather_ahead(self._layers[k - 1].ends if k else ())
+    def backward(self, layers: Sequence[Layer], *, last: bool = False, halves: str = "IW") -> None:
+        """From the last layer to the first.
+
+        Args:
+            last: whether it is the last of the step, after which gradients are reduced in any case.
+            halves: of a whole backward, or of one of its halves: I reads weights, and W adds to gradients.
+        """
+        weights, reduced = "I" in halves, "W" in halves and (last or self._travel.slots)
+        for k, layer in reversed(list(enumerate(layers))):
+            for unit in layer.ends if reduced and self._travel.slots else ():
+                self.now_s = max(self.now_s, self._slots.get(self._travel.slots[unit], 0.0))
+            self._wait_for(layer.ends if weights else ())
+            self._gather_ahead(layers[k - 1].ends if k and weights else ())
             self._spend(layer.backward_s, layer.sent_s[1])
             for unit in layer.begins if reduced else ():
                 more_s = self._travel.last_s[unit] if last and self._travel.last_s else 0.0
@@ -101,18 +108,18 @@ class _Streams:
 
     def finish(self) -> float:
         """When both streams are done."""
-        return max(self._now_s, self._side_s) + self._late_s
+        return max(self.now_s, self._side_s) + self._late_s
 
     def _spend(self, seconds: float, sent_s: float) -> None:
         """Let the main stream work for this long, of which it sends for sent_s, spread evenly over it."""
-        both_s = min(max(self._side_s - self._now_s, 0.0), seconds)
+        both_s = min(max(self._side_s - self.now_s, 0.0), seconds)
         if both_s:
             self._late_s += sent_s * both_s / seconds
-        self._now_s += seconds
+        self.now_s += seconds
 
     def _start(self, seconds: float) -> float:
         """Give the second stream a task; returns when it will be done."""
-        self._side_s = max(self._side_s, self._now_s) + seconds
+        self._side_s = max(self._side_s, self.now_s) + seconds
         return self._side_s
 
     def _gather_ahead(self, units: Sequence[int]) -> None:
@@ -122,7 +129,7 @@ class _Streams:
     def _wait_for(self, units: Sequence[int]) -> None:
         if self._travel.gather_s:
             self._gather_ahead([unit for unit in units if unit not in self._gathers])
-            self._now_s = max([self._now_s, *(self._gathers[unit] for unit in units)])
+            self.now_s = max([self.now_s, *(self._gathers[unit] for unit in units)])
 
     def _release(self, units: Sequence[int]) -> None:
         for unit in units:

@@ -7,8 +7,9 @@ from simdist.nn.formulas import megatron_flops, megatron_tensor_elements
 from simdist.nn.memory import Cut, paper_activation_bytes
 from simdist.parallel.pipeline import mean_memory, paper
 from simdist.parallel.zero.formulas import paper_elements, paper_kept
-from simdist.planning.job import Job, Part
-from simdist.planning.step import Step, stage_times
+from simdist.planning.job import Job
+from simdist.planning.stages import num_passes, stage_times
+from simdist.planning.step import Step
 from simdist.training.models import shape
 
 __all__ = ["PaperCosts", "papers"]
@@ -52,14 +53,14 @@ def papers(job: Job, step: Step, rank: int) -> PaperCosts:
     plain = size is not None and not size.experts and size.kv_latent_width is None
     if plain and job.sizes["sp"] == 1:
         sharing_s = _sharing_s(job)
-    sending_s = _sending_s(job, job.parts[rank])
+    sending_s = _sending_s(job, rank)
     return PaperCosts(computing_s, sharing_s, _bubble_s(job, step), sending_s, _memory(job, rank))
 
 
-def _sending_s(job: Job, part: Part) -> float:
+def _sending_s(job: Job, rank: int) -> float:
     """The traffic between the holders of a model, between its copies, and between ranks that share some weights."""
-    weights, holders, copies, zero = part.size, len(job.holders.ranks), len(job.copies.ranks), job.zero_stage
-    k = job.config.micro_batches
+    part, zero, k = job.parts[rank], job.zero_stage, max(1, num_passes(job, rank))
+    weights, holders, copies = part.size, len(job.holders.ranks), len(job.copies.ranks)
     between_holders = paper_elements(weights, holders, zero, micro_batches=k)
     between_copies = paper_elements(weights, holders * copies, zero, holders, k) - between_holders
     seconds = between_holders / job.holders.link.bytes_per_s + between_copies / job.copies.link.bytes_per_s

@@ -45,7 +45,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         ep                                  with experts: all that divide their number
         sp                                  windows of LONG tokens and more, or if its attention is given
         ulysses, ring_attention             with sp, each
-        zero, schedule                      0 to 3 without a pipeline; 0 and 1, and SCHEDULES with one
+        zero, schedule                      0 to 3 without a pipeline; 0 and 1, which send less, and SCHEDULES with one
         chunks                              2, and more that leave each stage as many blocks
         shards                              all of dp, and the number that fit in a node
         micro_batches                       1, 2, 4, …, or each of 1, 2, 4, … windows; up to MOST_MICRO_BATCHES

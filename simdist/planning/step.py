@@ -8,17 +8,17 @@ from operator import add
 from typing import NamedTuple
 
 from simdist.cluster import Link
-from simdist.parallel.pipeline import Simulation, Times, simulate
+from simdist.parallel.pipeline import Simulation, simulate
 from simdist.parallel.pipeline.earliest import earliest_ends
-from simdist.parallel.zero.slots import Slots
 from simdist.planning.anatomy import Anatomy, anatomy
 from simdist.planning.job import Job, Part, Piece
 from simdist.planning.overlap import Layer, Travel, micro_batches_s
+from simdist.planning.stages import Beside, num_passes, over_copies_s, stage_times, travel
 from simdist.planning.updating import updating
 from simdist.training.methods import CUTTING
 from simdist.training.pipelines import over_links
 
-__all__ = ["Step", "computing_s", "course", "least_s", "passes_s", "sending_s", "stage_times", "starts_s", "step"]
+__all__ = ["Step", "computing_s", "course", "least_s", "passes_s", "sending_s", "starts_s", "step"]
 
 
 class Step(NamedTuple):
@@ -58,7 +58,7 @@ def step(job: Job) -> Step:
         bubble_s, end_s = went.bubble, went.makespan
     else:
         bubble_s, end_s = 0.0, _overlapped(job)
-    left_s = max(0.0, end_s + max(_ready_s(job)) - passes_s(job) - bubble_s)
+    left_s = max(0.0, end_s + max(_ready_s(job, _late_s(job))) - passes_s(job) - bubble_s)
     return Step(passes_s(job), bubble_s, left_s, max(_update_s(job, part) for part in job.parts))
 
 
@@ -90,12 +90,12 @@ def sending_s(job: Job, rank: int) -> float:
     Args:
         rank: of the pipeline.
     """
-    zero, k, part = job.zero_stage, job.config.micro_batches, job.parts[rank]
+    zero, k, part = job.zero_stage, num_passes(job, rank), job.parts[rank]
     reduced, gathered = ((1, 0), (1, 1), (k, 1), (k, 2 * k))[zero]
     return _summed_s(job, part) + sum(
         reduced * job.holders.seconds("reduce_scatter", num_bytes)
         + gathered * job.holders.seconds("all_gather", num_bytes)
-        + _over_copies_s(job, num_bytes)
+        + over_copies_s(job, num_bytes)
         for num_bytes in job.reduced_bytes(part)
     )
 
@@ -118,7 +118,20 @@ def course(job: Job, starts_s: tuple[float, ...] = ()) -> Simulation:
     Args:
         starts_s: when each rank begins; all at once if not given.
     """
+    return _went(job, starts_s)[0]
+
+
+def _went(job: Job, starts_s: tuple[float, ...] = ()) -> tuple[Simulation, list[float]]:
+    """A pipeline's course, and when each rank has reduced its gradients, with ZeRO from stage 2 on."""
     return job.once(lambda: _course(job, starts_s), "course", *starts_s)
+
+
+def _late_s(job: Job) -> list[float]:
+    """By rank of a pipeline, for how long reductions of its passes go on after the end of all passes."""
+    if not job.pipelined or job.zero_stage < 2:
+        return []
+    went, reduced_s = _went(job)
+    return [max(0.0, end_s - went.makespan) for end_s in reduced_s]
 
 
 def starts_s(job: Job) -> tuple[float, ...]:
@@ -129,31 +142,29 @@ def starts_s(job: Job) -> tuple[float, ...]:
     """
     came_s, late_s = [row[-1] for row in course(job).course.end], job.group("pp").seconds("all_reduce", 8)
     begin_s = []
-    for rank, (ready_s, part) in enumerate(zip(_ready_s(job), job.parts, strict=True)):
+    for rank, (ready_s, part) in enumerate(zip(_ready_s(job, _late_s(job)), job.parts, strict=True)):
         others_s = max([0.0, *came_s[:rank], *came_s[rank + 1 :]]) + late_s
         begin_s.append(max(came_s[rank], others_s) + ready_s + _update_s(job, part))
     return tuple(each_s - min(begin_s) for each_s in begin_s)
 
 
-def _course(job: Job, starts_s: tuple[float, ...]) -> Simulation:
+def _course(job: Job, starts_s: tuple[float, ...]) -> tuple[Simulation, list[float]]:
     num_bytes, cluster, line = max(stage.input_bytes for stage in job.stages), job.bench.cluster, job.group("pp")
     at_once, in_turn = (ceil(n / cluster.nics_per_node) for n in (job.group(*CUTTING).nodes.most, line.at_once))
     times = replace(stage_times(job), starts=starts_s)
-    return simulate(job.schedule, over_links(times, cluster, line.ranks, num_bytes, at_once, in_turn))
-
-
-def stage_times(job: Job) -> Times:
-    """The times of the stages of a job's pipeline, without messages."""
-    forward, inputs, weights, whole = ([stage.seconds[letter] for stage in job.stages] for letter in "FIWB")
-    return Times(forward, inputs, weights, backward=whole)
+    links = over_links(times, cluster, line.ranks, num_bytes, at_once, in_turn)
+    if job.zero_stage < 2:
+        return simulate(job.schedule, links), []
+    beside = Beside(job)
+    return simulate(job.schedule, links, end=beside.end_s), [streams.finish() for streams in beside.streams]
 
 
 def _overlapped(job: Job) -> float:
     """The passes of ranks with all layers, with the communication that overlaps with them."""
     pieces = [] if job.config.method == "dp" else job.pieces(job.parts[0])  # dp reduces only after the last backward
-    travel = _travel(job, pieces)
+    sent = travel(job, pieces)
     took: list[tuple[float, ...]] = []
-    for layer, sent_s, weights in zip(job.anatomy.layers, _sent(job, pieces, travel), job.anatomy.weights, strict=True):
+    for layer, sent_s, weights in zip(job.anatomy.layers, _sent(job, pieces, sent), job.anatomy.weights, strict=True):
         before = (0.0,) * 4 if weights else took.pop()  # a layer without weights counts with the one before it
         own = layer.seconds["F"], layer.seconds["B"], *sent_s
         took.append(tuple(map(sum, zip(before, own, strict=True))))
@@ -165,32 +176,21 @@ def _overlapped(job: Job) -> float:
         Layer(forward_s, backward_s, tuple(begins[k]), tuple(ends[k]), (sent_forward_s, sent_backward_s))
         for k, (forward_s, backward_s, sent_forward_s, sent_backward_s) in enumerate(took)
     ]
-    return micro_batches_s(layers, travel, job.config.micro_batches)
+    return micro_batches_s(layers, sent, job.config.micro_batches)
 
 
-def _travel(job: Job, pieces: Sequence[Piece]) -> Travel:
-    """The communication of these pieces between the ranks of dp."""
-    zero, sizes = job.zero_stage, [piece.room * job.itemsize for piece in pieces]
-    return Travel(
-        [job.holders.seconds("reduce_scatter", size) + (_adding_s(job, size) if zero > 1 else 0.0) for size in sizes],
-        Slots.shared(pieces).of if zero > 1 else [],
-        [job.holders.seconds("all_gather", size) for size in sizes] if zero == 3 else [],
-        [_over_copies_s(job, size) for size in sizes],
-    )
-
-
-def _sent(job: Job, pieces: Sequence[Piece], travel: Travel) -> list[tuple[float, float]]:
+def _sent(job: Job, pieces: Sequence[Piece], sent: Travel) -> list[tuple[float, float]]:
     """By layer, the time of a micro-batch's forward and backward in which it needs a link that pieces travel over.
 
     For each kind of link: the time that a layer saves if such links take none, times the share that the pieces save.
     """
     layers, nodes = job.anatomy.layers, job.group(*CUTTING).nodes
     sent_s = [(0.0, 0.0)] * len(layers)
-    if not travel.seconds or len(nodes) == 1:
+    if not sent.seconds or len(nodes) == 1:
         return sent_s
     for kind in ("inside", "between") if nodes.num_nodes > 1 else ("inside",):
         quick = Job(job.config, job.bench.without(kind))
-        share = 1 - _travel(quick, pieces).seconds / travel.seconds
+        share = 1 - travel(quick, pieces).seconds / sent.seconds
         if not share:
             continue
         for k, (own, free) in enumerate(zip(layers, quick.anatomy.layers, strict=True)):
@@ -199,26 +199,19 @@ def _sent(job: Job, pieces: Sequence[Piece], travel: Travel) -> list[tuple[float
     return sent_s
 
 
-def _adding_s(job: Job, num_bytes: int) -> float:
-    """For a reduced piece: the time to accumulate the own chunk, and to clear the buffer for the next piece."""
-    return job.memory_s(3 * num_bytes / len(job.holders.ranks) + num_bytes)
-
-
-def _over_copies_s(job: Job, num_bytes: int) -> float:
-    """For a piece that the holders have reduced: the time to all-reduce each chunk over the copies."""
-    return job.copies.seconds("all_reduce", num_bytes // len(job.holders.ranks))
-
-
 # -- after them ---------------------------------------------------------------------------------------
 
 
-def _ready_s(job: Job) -> list[float]:
+def _ready_s(job: Job, left_s: Sequence[float] = ()) -> list[float]:
     """By pipeline rank, the time until its gradients are ready for the update, from the end of the passes on the last
     rank, which the others await to add up their losses.
+
+    Args:
+        left_s: by rank, how long reductions go on from there that began before; if not given, not at all.
     """
-    at_s = [0.0] * len(job.parts)
+    at_s = list(left_s) or [0.0] * len(job.parts)
     reduced_s = [_reduced_s(job, part) for part in job.parts]
-    if not job.zero_stage:  # the order of `Pipeline.reduce`
+    if job.zero_stage != 1:  # the order of `Pipeline.reduce`
         at_s, reduced_s = list(map(add, at_s, reduced_s)), [0.0] * len(at_s)
     for ranks, group, num_bytes in job.held_twice:
         met_s = max(at_s[rank] for rank in ranks) + group.seconds("all_reduce", num_bytes)
@@ -243,8 +236,10 @@ def _together(at_s: Sequence[float], seconds: float) -> list[float]:
 def _reduced_s(job: Job, part: Part) -> float:
     """The time to reduce gradients over dp after the passes, if not overlapped, and over the axes of `sums`."""
     late = job.reduced_bytes(part) if job.pipelined or job.config.method == "dp" else []
-    seconds = (job.holders.seconds("reduce_scatter", size) + _over_copies_s(job, size) for size in late)
-    return sum(seconds) + _summed_s(job, part)
+    during = job.zero_stage > 1  # a pipeline's; later they are only summed over copies
+    found_s = 0.0 if during else sum(job.holders.seconds("reduce_scatter", size) for size in late)
+    found_s += sum(over_copies_s(job, size) for size in late)
+    return found_s + _summed_s(job, part)
 
 
 def _summed_s(job: Job, part: Part) -> float:

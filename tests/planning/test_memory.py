@@ -78,6 +78,8 @@ def test_one_rank_may_have_more_than_its_share_of_what_is_summed(zero):
         {"optimizer": "muon", "zero": 1, "dp": 8},
         {"pp": 2, "tp": 2, "micro_batches": 4, "zero": 1},
         {"pp": 2, "micro_batches": 4, "schedule": "bitpipe", "precision": "fp16"},
+        {"pp": 2, "micro_batches": 4, "schedule": "zb-v", "zero": 2},
+        {"pp": 2, "micro_batches": 4, "zero": 3, "shards": 2},
     ],
     ids=str,
 )

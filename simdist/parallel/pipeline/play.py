@@ -10,21 +10,24 @@ Messages are sent in one of two ways:
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from simdist.cluster.network import Path, Port
 from simdist.errors import require_known
-from simdist.parallel.pipeline.action import Value
+from simdist.parallel.pipeline.action import Action, Value
 from simdist.parallel.pipeline.dataflow import Message, Step, expected
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.times import Clockwork, Times
 from simdist.words import counted, listed
 
-__all__ = ["SENDS", "Course", "play"]
+__all__ = ["SENDS", "Course", "End", "play"]
 
 SENDS = ("buffered", "blocking")
+
+End = Callable[[int, Action, float], float]
+"""When an action ends, given its rank, the action, and when it begins."""
 
 
 @dataclass
@@ -50,28 +53,30 @@ class Course:
         return f"<course of {actions} on {counted(len(self.end), 'rank')}{stuck if self.waiting else ''}>"
 
 
-def play(schedule: Schedule, times: Times, sends: str = "buffered") -> Course:
+def play(schedule: Schedule, times: Times, sends: str = "buffered", end: End | None = None) -> Course:
     """Go through all rows.
 
     Args:
         sends: "buffered" or "blocking".
+        end: with buffered sends, called for each action in the order of its row; by the times, if not given.
 
     Raises:
         UnknownNameError: there is no such way to send.
         ArgumentError: `times` has another number of stages.
     """
     require_known("way to send", sends, SENDS)
-    return _blocking(schedule, times) if sends == "blocking" else _Buffered(schedule, times).play()
+    return _blocking(schedule, times) if sends == "blocking" else _Buffered(schedule, times, end).play()
 
 
 class _Buffered:
     """A play with buffered sends."""
 
-    def __init__(self, schedule: Schedule, times: Times) -> None:
+    def __init__(self, schedule: Schedule, times: Times, end: End | None) -> None:
         self._rows, self._times = schedule.steps, times
         paths, messages = _paths(times), (message for row in self._rows for step in row for message in step.sends)
         self._paths = {value: paths[src, dst] for value, src, dst in messages if (src, dst) in paths}
         self._clockwork = Clockwork(schedule, times)
+        self._end = end or self._by_times
         self._course = Course([[] for _ in self._rows], [[] for _ in self._rows])
         self._made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
         self._waiter: dict[Value, int] = {}  # the rank that waits for it
@@ -129,8 +134,11 @@ class _Buffered:
             self._waiter[missing[0]] = rank
             return
         start.append(max([free, *(self._arrival(value, rank) for value in step.needs)]))
-        end.append(start[-1] + self._clockwork.of(rank, step.action))
+        end.append(self._end(rank, step.action, start[-1]))
         heappush(self._busy, (end[-1], rank))
+
+    def _by_times(self, rank: int, action: Action, start: float) -> float:
+        return start + self._clockwork.of(rank, action)
 
     def _arrival(self, value: Value, rank: int) -> float:
         made_s, maker = self._made[value]

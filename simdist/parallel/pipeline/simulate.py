@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from simdist.errors import require_kind
 from simdist.parallel.pipeline.memory import Memory, levels
-from simdist.parallel.pipeline.play import Course, play
+from simdist.parallel.pipeline.play import Course, End, play
 from simdist.parallel.pipeline.schedule import Schedule, require_schedule
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.validate import refuse_deadlock
@@ -14,13 +14,16 @@ from simdist.trace import Span, Trace
 __all__ = ["Simulation", "simulate"]
 
 
-def simulate(schedule: Schedule, times: Times | None = None, *, sends: str = "buffered") -> "Simulation":
+def simulate(
+    schedule: Schedule, times: Times | None = None, *, sends: str = "buffered", end: End | None = None
+) -> "Simulation":
     """When every action of a schedule begins and ends: in the order of its row, as soon as its inputs are there.
 
     Args:
         schedule: a valid schedule; only deadlock is detected here.
         times: of the actions; where not given TF = TB = TW = 1, and messages take no time.
         sends: "buffered", which take no time on their rank, or "blocking", which wait for their receives.
+        end: as of `play`.
 
     Raises:
         ScheduleError: the ranks deadlock.
@@ -29,7 +32,7 @@ def simulate(schedule: Schedule, times: Times | None = None, *, sends: str = "bu
     require_schedule(schedule)
     times = times or Times()
     require_kind("times", times, Times, "Times(1, 1, 1)")
-    course = play(schedule, times, sends)
+    course = play(schedule, times, sends, end)
     if course.waiting:
         refuse_deadlock(schedule, course, sends)
     return Simulation(schedule, times, course)
