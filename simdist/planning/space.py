@@ -60,8 +60,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         UnknownNameError: there is no such setting.
     """
     given = _checked(given)
-    fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE}
-    fixed |= {"device": "phantom"}
+    fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE} | {"device": "phantom"}
     reasons: Counter[str] = Counter()
     misfits: Counter[str] = Counter()  # the reason only if no mesh fits the ranks
     found = False

@@ -136,9 +136,7 @@ class Config:
     ulysses: bool = option("ranks", Per("model", gpt=False), "with sp: each rank attends with some of the heads")
     ring_attention: bool = option("ranks", Per("model", gpt=False), "with sp: keys and values travel round")
     ep: int = option("ranks", Per("model", gpt=1), "ranks that split the experts, replicas otherwise", least=1)
-    overlap_degree: int = option(
-        "ranks", Per("model", gpt=1), "with ep: parts of the slots that travel while experts compute others", least=1
-    )
+    overlap_degree: int = option("ranks", Per("model", gpt=1), "with ep: parts of the slots sent one by one", least=1)
     method: str = option("ranks", "ddp", "how ranks train together", methods)
     pp: int = option(
         "ranks", Per("method", pipeline=1), "pipeline stages, each with some of the layers; implies its method", least=1
