@@ -270,10 +270,10 @@ def unit_of_time(seconds: float) -> tuple[float, str]:
     return 1e-9, "ns"
 
 
-def seconds(time_s: float, digits: int = 3) -> str:
+def seconds(time_s: float) -> str:
     """A time for readers: 1.5 ms."""
     length, sign = unit_of_time(time_s)
-    return f"{_rounded(time_s / length, digits)} {sign}"
+    return f"{_rounded(time_s / length, 3)} {sign}"
 
 
 def unit_of_bytes(num_bytes: float) -> tuple[int, str]:

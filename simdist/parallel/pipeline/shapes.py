@@ -17,9 +17,7 @@ class StageShapes:
     Each stage in turn runs forward on an empty batch, and its rank tells all others the shape of the output.
 
     Args:
-        share: this rank's stages, their weights bound.
-        schedule: the schedule of the stages.
-        like: an array of the same kind as activations.
+        share, schedule, like: as of `Passes`.
     """
 
     def __init__(self, share: Share, schedule: Schedule, like: Array) -> None:
