@@ -23,7 +23,7 @@ from simdist.training.methods import recipe
         ({"momentum": 1.0}, "momentum is 1.0; needs at least 0 and less than 1"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"learning_rate": float("inf")}, "learning_rate is inf; needs more than 0 and less than 1,0"),
-        ({"sample_bytes": 2**40}, "sample_bytes is 1099511627776; needs at least 0 and less than 1,099,511,627,776$"),
+        ({"sample_bytes": 2**20}, r"sample_bytes is 1048576; needs at least 0 and less than 1,048,576$"),
         ({"hidden_layers": 10_000}, "hidden_layers is 10000; needs at least 0 and less than 10,000"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**63}, "seed is 9223372036854775808"),

@@ -80,7 +80,7 @@ class Units(list[Unit]):
             used = min(first[p] for p in group), max(last[p] for p in group)
             self.append(Unit(parameters, start, room, partition(room, ranks)[rank], *used))
         layers = (layer.parameters for layer in model.layers.layers if layer.parameters)
-        self.used = [list(dict.fromkeys(self.of[p] for p in own)) for own in layers]
+        self.used = [sorted({self.of[p] for p in own}) for own in layers]
         self.holding = Holding([u.stretch for u in self], [u.chunk.stop - u.chunk.start for u in self])
 
 
