@@ -39,6 +39,7 @@ class Snapshots:
     """Snapshots of one rank's weights, each with its time: `Worker(…, observe=snapshots.take)`.
 
     Args:
+        comm: the ranks that train together.
         weights: those before the first step, kept as the first copy; None for no such copy.
 
     Attributes:

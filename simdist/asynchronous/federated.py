@@ -140,6 +140,7 @@ class Federation:
 
         Args:
             weights: shape (n,), floats; all ranks start from those of rank 0. Changed in place, equally on all ranks.
+            rounds: how many.
             observe: called with (round, weights) after each.
         """
         require_least("rounds", rounds, 0)

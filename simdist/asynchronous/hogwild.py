@@ -106,6 +106,8 @@ class Hogwild:
         because NumPy's additions, unlike the paper's, are not atomic.
 
         Args:
+            objective: this rank's terms.
+            steps: of this rank.
             learning_rate: of plain SGD.
             compute_time: extra time of a step, in addition to its actual computation.
             observe: called with (step, all weights) after each step.

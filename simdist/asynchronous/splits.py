@@ -36,6 +36,8 @@ def by_label(labels: Array, clients: int, seed: int, pieces: int = 2) -> list[In
 
     Args:
         labels: shape (n,), of any integer dtype.
+        clients: how many clients.
+        seed: at least 0.
         pieces: the number of pieces of the sorted samples per client.
 
     Raises:
@@ -62,7 +64,9 @@ def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indi
 
     Args:
         labels: shape (n,), of any integer dtype.
+        clients: how many clients.
         alpha: above 0; the smaller it is, the more the clients differ.
+        seed: at least 0.
 
     Raises:
         ArgumentError: clients is below 1, the seed negative, or alpha not above 0.

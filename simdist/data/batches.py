@@ -47,6 +47,7 @@ class Batches:
     messages, any number of ranks trains on the same batches, and a run can resume at any step.
 
     Args:
+        split: the windows to draw from.
         global_batch_size: the windows that all ranks together train on in a step; at least 1.
         seed: at least 0, and below 2**63.
         order: "random": windows drawn uniformly, with replacement. "passes": the windows that begin

@@ -1,7 +1,4 @@
-"""The pictures: functions that take a record, or numbers, and return a Matplotlib Figure or a Page.
-
-The width of a figure is in inches.
-"""
+"""The pictures: functions that take a record, or numbers, and return a Matplotlib Figure or a Page."""
 
 from simdist.collectives.measurement import Measurement
 from simdist.plots.attention_work import attention_work

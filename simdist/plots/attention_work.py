@@ -24,6 +24,7 @@ def attention_work(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> F
     Args:
         runs: name, such as that of a split of the sequence -> its record; spans `forward attention` and
             `backward attention` are drawn, whose detail says whose block it was.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: a run has no such spans, or is no trace.

@@ -124,6 +124,7 @@ def collective_steps(
 
     Args:
         trace: a record with states, as `simdist.collectives.watch.watched` makes it.
+        width: of the figure, in inches.
         steps: which to draw, 0 being the start; by default all, but at most 16.
         arrows: whether to draw what is sent.
 

@@ -31,6 +31,7 @@ def consensus(
         contraction: for some of them, by the same names, the largest share of the error that remains from one
             recorded instant to the next (see `Mixing.contraction`): a dashed line from the first error. It holds
             for averaging only; gradients pull ranks apart again.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: there is nothing to draw, a record has no consensus errors or is no trace, or a bound belongs to

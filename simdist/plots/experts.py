@@ -33,6 +33,7 @@ def expert_load(spans: Iterable[Span], layers: Iterable[str] | None = None, *, w
     Args:
         spans: of a run; those that record where tokens went are used.
         layers: whose experts to show, by name; by default the first few.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: no tokens were sent to experts, there is no such layer, or the loads are unknown.

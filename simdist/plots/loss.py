@@ -32,6 +32,7 @@ def loss_curve(
         train, validation: one for each step; nan or None where not measured.
         reference: values to compare with, such as {"unigram entropy": 3.1}, drawn as horizontal lines.
         unit: of the loss.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: lengths differ, or there is nothing to draw.

@@ -40,7 +40,7 @@ def loss_differences(
 
     Args:
         runs: name -> its losses; the first is the one that all others are compared with.
-        unit: of the loss.
+        unit, width: of the loss; of the figure, in inches.
 
     Raises:
         ArgumentError: a run has no finite loss.

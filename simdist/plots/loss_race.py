@@ -32,6 +32,7 @@ def loss_race(runs: Mapping[str, Sequence[Point]], *, unit: str = "", width: flo
     Args:
         runs: name -> the losses of all workers, in any order.
         unit: of the loss.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: a run has no finite losses.

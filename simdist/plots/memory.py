@@ -38,6 +38,7 @@ def memory(
     Args:
         moments: of a ledger. Of very many, only the largest of each group of neighbours is drawn.
         start_s, end_s: show only this time.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: there is nothing to draw.

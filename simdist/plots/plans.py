@@ -33,6 +33,7 @@ def plan_bars(plans: Sequence[Plan], bench: Workbench, *, width: float = style.P
     Args:
         plans: the fastest first.
         bench: the one on which the plans were made.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: there are no plans.

@@ -52,6 +52,7 @@ def pipeline_schedule(
         memory: of a micro-batch; if given, each rank's memory over time is drawn too.
         arrows: whether to draw a line from where each message is produced to where it is consumed.
         unit: of the time; seconds are written as ms or µs if that reads better.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: nothing to draw, or a run is no trace.

@@ -51,6 +51,7 @@ def shards(held: Sequence[Mapping[str, Place]], tokens: Sequence[Array] = (), *,
             model, {p.name: p.place for p in model.parameters}.
         tokens: for each rank, the indices of the tokens of a text that it works on between the layers that are
             split; if not given, no text is drawn.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: there is no rank, or no parameter.

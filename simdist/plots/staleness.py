@@ -21,6 +21,7 @@ def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN)
 
     Args:
         runs: name -> the staleness of each update: how many others were applied between its read and its application.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: there are no updates.

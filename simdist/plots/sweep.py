@@ -84,6 +84,7 @@ def sweep(
     Args:
         measurements: of one operation, in any order.
         algorithms: which to draw; all if not given.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: nothing to draw, or several operations.

@@ -47,6 +47,7 @@ def timeline(
         ranks: which to show, in this order; by default all, but at most 32.
         start_s, end_s: the part to show, on the trace's clock; all if not given.
         arrows: whether to draw a line from each send to its receive.
+        width: of the figure, in inches.
         most_spans: with more spans than these, rows show how each moment was spent instead of single spans.
 
     Raises:

@@ -27,6 +27,7 @@ def waiting(runs: Mapping[str, Trace], *, width: float = style.PAGE) -> Figure:
 
     Args:
         runs: name -> its record.
+        width: of the figure, in inches.
 
     Raises:
         ArgumentError: a run has no spans, or is no trace.

@@ -22,8 +22,10 @@ class Evaluator:
     """Evaluates a model on the validation text, or lets it continue that text; the ranks share the work.
 
     Args:
+        validation: the text.
         comm: all its ranks must call.
         config: determines how much of the text to use, and how much at a time.
+        targets_per_window: of the model.
     """
 
     validation: Split

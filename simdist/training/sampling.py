@@ -32,7 +32,9 @@ def sample(writer: Writer, prompts: Array, num_bytes: int, temperature: float, s
 
     Args:
         prompts: shape (n, length), uint8; the model's context is `length`.
+        num_bytes: how many to write.
         temperature: logits are divided by it, so a lower one is less random; 0 takes the likeliest byte.
+        seed: of the draws.
 
     Returns:
         shape (n, num_bytes), uint8, on every rank.

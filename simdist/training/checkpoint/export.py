@@ -24,6 +24,7 @@ def export(root: str | Path, path: str | Path, step: int | None = None, *, prefi
     In PyTorch: `weights = safetensors.torch.load_file(path)`.
 
     Args:
+        root: the folder of the checkpoints.
         path: the new file, which replaces an old one atomically.
         step: which checkpoint; the latest if None.
         prefix: tensors named by this and a parameter's name are written, under the parameter's name; "" for the

@@ -49,6 +49,7 @@ def save(
     Args:
         root: a folder that all ranks can access, for the checkpoints of one run at a time; created if missing.
         comm: all of its ranks must call.
+        step: how many steps are done.
         tensors: by name, what this rank holds; a rank that holds nothing of one need not name it. Names have
             no "[". Those of weights are the parameters'; state beside them has a "/" in its name.
         extra: whatever else is needed to resume (the config, counters, the state of a generator), the same on
