@@ -2,6 +2,7 @@
 
 import os
 import resource
+from numbers import Integral
 from pathlib import Path
 
 from simdist.errors import ArgumentError
@@ -19,7 +20,7 @@ def check_room(ranks: int, world: str) -> None:
     Raises:
         ArgumentError: they do not fit (with the estimate and the limit), or it is not a whole number of at least 1.
     """
-    if not isinstance(ranks, int) or isinstance(ranks, bool) or ranks < 1:
+    if not isinstance(ranks, Integral) or isinstance(ranks, bool) or ranks < 1:
         raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
     need, have = ranks * BYTES_PER_RANK[world], available_bytes()
     if have is not None and need > have:

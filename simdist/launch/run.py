@@ -89,6 +89,7 @@ def run(
     _check(program, world, args, timeout_s)
     cluster = None if cluster is None else find_cluster(cluster)
     check_room(ranks, world)
+    ranks = int(ranks)  # NumPy's own integers become Python's
     if world == "virtual":
         _warn_within_job(ranks)
         results, spans, elapsed_s = run_virtual(program, ranks, cluster or preset("this-machine"), args, record, check)

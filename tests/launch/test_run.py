@@ -6,6 +6,7 @@ import signal
 from types import SimpleNamespace
 from warnings import catch_warnings
 
+import numpy as np
 import pytest
 
 from simdist.errors import ArgumentError, CollectiveMismatch, RankFailed
@@ -159,3 +160,11 @@ def yielding(comm):
 def test_a_program_whose_body_a_call_does_not_run_is_refused(program):
     with pytest.raises(ArgumentError, match=f"^program is <function {program.__name__} .*>, with yield or async"):
         run(program, 2)
+
+
+def test_a_number_of_ranks_may_be_numpys():
+    found = run(lambda comm: comm.size, np.int64(2))
+    assert found.results == [2, 2]
+    assert type(found.trace.ranks) is int
+    with pytest.raises(ArgumentError, match="ranks is 2.0; needs a whole number of at least 1"):
+        run(lambda comm: comm.size, 2.0)
