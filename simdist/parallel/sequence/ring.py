@@ -135,6 +135,7 @@ class RingAttention(Weightless):
         comm = self.split.comm.shadow
         with comm.span(what, num_bytes):
             comm.agree(f"{what} of {describe(x)}")
+            self.split.runs_of(x.shape[1] * comm.size)  # raises, if it must, before anything is sent
             yield comm
 
     def _block_pairs(self, owner: int, t: int) -> Iterator[_BlockPair]:

@@ -96,8 +96,9 @@ def test_more_ranks_than_heads(spmd):
     spmd(program, 4)
 
 
-@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_tokens_that_make_no_two_runs(spmd):
+    """They are refused before anything is sent, which would never be received."""
+
     def program(comm):
         x = np.zeros((1, 5, 12))
         with pytest.raises(ArgumentError, match=r"10 tokens on sp 2 \(2 parts a rank\) leave 2 over"):
