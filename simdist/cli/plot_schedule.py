@@ -62,8 +62,8 @@ def add_arguments(group: Any) -> None:
 def draw(args: argparse.Namespace) -> None:
     """Simulate schedules, print their figures, and draw them."""
     if len(args.subject) != 2:
-        told = f"not {args.subject[1:]}; there are {', '.join(pipeline.schedules())}"
-        raise ArgumentError(f"plot schedule takes the name of one schedule, {told}")
+        given = " ".join(["plot", *args.subject])
+        raise ArgumentError(f"{given}: needs the name of one schedule; there are {', '.join(pipeline.schedules())}")
     names = [args.subject[1], *args.against]
     for name in args.against:
         if names.count(name) > 1:

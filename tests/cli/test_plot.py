@@ -148,7 +148,11 @@ def test_a_collective(tmp_path, monkeypatch):
             ArgumentError,
             r"nowhere/r\.png: needs .* folder",
         ),
-        (["schedule"], ArgumentError, r"takes the name of one schedule, not \[\]; there are naive, gpipe, .*, zb-h1"),
+        (
+            ["schedule"],
+            ArgumentError,
+            "^plot schedule: needs the name of one schedule; there are naive, gpipe, .*, zb-h1",
+        ),
         (["schedule", "zbh3"], UnknownNameError, "did you mean 'zb-h2'"),
         (["schedule", "gpipe", "--chunks", "2"], UnknownNameError, "unknown option of gpipe 'chunks'"),
         (["schedule", "gpipe", "--memory-limit", "2"], UnknownNameError, "unknown option of gpipe 'memory_limit'"),
