@@ -112,7 +112,7 @@ def test_predicted_is_executed(mesh, cluster):
         passing, there = memory(Job(config, bench))[stage].peaks["communication"], took.memory[other]["communication"]
         assert there - 16 <= passing <= there * (1.3 if plan.sizes["sp"] > 1 else 1), "but for a norm's"
     if config.model == "gpt":  # of a pipeline one more message may be thought to be under way
-        most = 1.2 if config.method == "pipeline" else 1
+        most = 1.25 if config.method == "pipeline" else 1
         assert 1 <= plan.memory["buffers"] / took.memory[rank]["buffers"] <= most
     assert 1 <= plan.num_bytes / took.num_bytes[rank] < 1.06, "it never promises that there is more room"
 
