@@ -123,7 +123,7 @@ def _predicted(name: str, card: dict[str, Any]) -> dict[str, float]:
         global_batch_size=BATCH,
         precision="bf16" if name == "bf16" else "float32",
     )
-    plan = planned(config, Workbench(preset("h100").with_(device=device), 1))
+    plan = planned(config, Workbench(preset("h100").with_(device=device), 1))  # one rank uses no links
     return {"step_s": plan.step.seconds, "num_bytes": plan.num_bytes}
 
 

@@ -11,8 +11,21 @@ from simdist.nn import Noise, Shape, gpt, mlp
 from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.precision import precision
 from simdist.parallel.zero import ZeRO
+from simdist.parallel.zero.weights import GatheredWeights
 
-__all__ = ["BUCKET_BYTES", "MODELS", "RATES", "adamw", "batches", "serial", "sharded", "trained", "virtual", "whole"]
+__all__ = [
+    "BUCKET_BYTES",
+    "MODELS",
+    "RATES",
+    "Poisoned",
+    "adamw",
+    "batches",
+    "serial",
+    "sharded",
+    "trained",
+    "virtual",
+    "whole",
+]
 
 TEXT = np.random.default_rng(2).integers(97, 123, size=4000, dtype=np.uint8)
 LENGTHS = {"mlp": 4, "gpt": 7, "untied": 7}
@@ -23,6 +36,19 @@ MODELS = {
 }
 BUCKET_BYTES = 3000  # several buckets for each model
 RATES = {"sgd": 0.5, "adam": 0.01, "adamw": 0.01, "adamw8bit": 0.01, "lars": 10.0, "lamb": 0.05, "muon": 0.02}
+
+
+class Poisoned(GatheredWeights):
+    """Leaves NaN where weights were, and counts how often."""
+
+    num_releases = 0
+
+    def _release(self, units):
+        units = list(units)
+        super()._release(units)
+        for i in units:
+            self.rooms[i][...] = np.nan
+            Poisoned.num_releases += 1
 
 
 def virtual(program, ranks, *args):

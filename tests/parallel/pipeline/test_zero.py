@@ -14,6 +14,7 @@ from pipeline_training import (
     trained,
     windows,
 )
+from zero_training import Poisoned
 
 import simdist as sd
 from simdist.arrays import Ledger, on_host, recorded
@@ -21,7 +22,6 @@ from simdist.cluster import preset
 from simdist.comm.solo import SoloCommunicator
 from simdist.parallel import DataParallel
 from simdist.parallel.zero.formulas import kept, paper_elements
-from simdist.parallel.zero.weights import GatheredWeights
 
 APART = preset("h100").with_(name="apart", devices_per_node=1)  # ranks that share no memory
 
@@ -89,15 +89,10 @@ def test_models_in_fewer_shards(zero_stage, number):
 
 @pytest.mark.parametrize("name", ["1f1b", "zb-v", "dualpipe"])
 def test_nobody_reads_weights_that_were_released(monkeypatch, name):
-    class Poisoned(GatheredWeights):
-        def _release(self, units):
-            units = list(units)
-            super()._release(units)
-            for i in units:
-                self.rooms[i][...] = np.nan
-
     monkeypatch.setattr("simdist.parallel.zero.zero.GatheredWeights", Poisoned)
+    before = Poisoned.num_releases
     check(virtual, "gpt", name, 3, {"pp": 2, "dp": 2}, 3)
+    assert Poisoned.num_releases > before
 
 
 # -- what travels, and what stays ---------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from zero_training import MODELS, adamw, sharded, trained, virtual, whole
+from zero_training import MODELS, Poisoned, adamw, sharded, trained, virtual, whole
 
 import simdist as sd
 from simdist.arrays import phantom
@@ -10,20 +10,9 @@ from simdist.cluster import preset
 from simdist.errors import ArrayError
 from simdist.nn import Shape, gpt
 from simdist.parallel.zero import FSDP, ZeRO
-from simdist.parallel.zero.weights import GatheredWeights
 from simdist.trace.statistics import hidden_share
 
 H100 = preset("h100")
-
-
-class Poisoned(GatheredWeights):
-    """Leaves NaN where weights were."""
-
-    def _release(self, units):
-        units = list(units)
-        super()._release(units)
-        for i in units:
-            self.rooms[i][...] = np.nan
 
 
 @pytest.mark.parametrize("model", MODELS)
