@@ -31,17 +31,20 @@ from simdist.comm import Communicator
 from simdist.environment import THREAD_VARIABLES
 from simdist.nn import Model, Shape, gpt
 from simdist.nn.formulas import matmul_flops
-from simdist.parallel import DataParallel, Recipe
-from simdist.parallel.method import GRADIENTS
+from simdist.parallel import DataParallel, Recipe, ZeRO
+from simdist.parallel.method import GRADIENTS, Method
 from simdist.trace import Trace
 
 __all__ = ["main"]
 
 _TIMEOUT_S = 60.0  # that a rank may wait for another
 _JOB_S = 300.0  # that a job of PyTorch may take
+_LONGEST = 1 << 40  # so that all gradients are one bucket
 _LARGE = 1024  # rows and columns of matrices that multiply at the peak rate
 _LARGE_PRODUCT, _PRODUCTS = f"a product of {_LARGE}² matrices", "matrix products alone"
 _AFTER, _BUCKETS, _PYTORCH = "simdist, all-reduce after", "simdist, buckets during", "PyTorch DDP"
+_ZERO = "simdist, ZeRO 1"  # each rank updates its part of the weights only
+_ALONE, _TOGETHER = (_AFTER,), (_AFTER, _ZERO, _BUCKETS)  # what trains on one rank, and on several
 _PARTS = ("forward", "backward", GRADIENTS, "update")
 
 
@@ -73,13 +76,15 @@ def _train(comm: Communicator, shape: Shape, batch: int, steps: int) -> None:
     text = rng.integers(shape.vocabulary, size=(steps + 1, batch, shape.context + 1), dtype=np.uint8)
     scale, recipe = 1 / (comm.size * batch * shape.context), Recipe("adamw", weight_decay=0.1)
     square: Array = rng.normal(size=(3, _LARGE, _LARGE)).astype(np.float32)
-    methods = {_AFTER: DataParallel(gpt(shape), comm, recipe, 0)}
-    products = _products(methods[_AFTER].model, text[0])
-    methods[_AFTER].gradient[...] = 0
+    after = DataParallel(gpt(shape), comm, recipe, 0)
+    products = _products(after.model, text[0])
+    after.gradient[...] = 0
+    methods: dict[str, Method] = {_AFTER: after}
     if comm.size > 1:
+        methods[_ZERO] = ZeRO(gpt(shape), comm, recipe, 0, 1, bucket_bytes=_LONGEST)
         methods[_BUCKETS] = DataParallel(gpt(shape), comm, recipe, 0, bucket_bytes=1 << 20)
 
-    def step(method: DataParallel, windows: Array) -> None:
+    def step(method: Method, windows: Array) -> None:
         method.backward(windows, scale)
         method.step(1e-4)
 
@@ -110,10 +115,9 @@ class Job:
     def simdist(self) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
         """Seconds of each step of every contender, and, of those that train, seconds of a step's parts."""
         run = sd.run(_train, self.ranks, world="mpi", args=(self.shape, self.batch, self.steps), timeout_s=_TIMEOUT_S)
-        names = [_LARGE_PRODUCT, _PRODUCTS, _AFTER] + [_BUCKETS] * (self.ranks > 1)
-        return {name: self._seconds(run.trace, name) for name in names}, {
-            name: self._parts(run.trace, name) for name in names[2:]
-        }
+        methods = _TOGETHER if self.ranks > 1 else _ALONE
+        seconds = {name: self._seconds(run.trace, name) for name in (_LARGE_PRODUCT, _PRODUCTS, *methods)}
+        return seconds, {name: self._parts(run.trace, name) for name in methods}
 
     def _seconds(self, trace: Trace, name: str) -> list[float]:
         """The time of each turn on the slowest rank; the first turn does not count."""
