@@ -94,10 +94,15 @@ def num_cores() -> int:
     return len(cores())
 
 
-def crowding(ranks: int) -> str:
-    """What to say of times that so many ranks of a node measured, if they are more than its cores; else nothing."""
-    told = f"{ranks} ranks share {counted(num_cores(), 'core')}, so measured times include waiting for a core"
-    return told if ranks > num_cores() else ""
+def crowding(ranks: int, streams: int = 1) -> str:
+    """What to say of times that so many ranks of a node measured, if they had no core each; else nothing.
+
+    Args:
+        streams: of a rank, each of which runs in a thread.
+    """
+    of_each = f" of {streams} streams each" if streams > 1 else ""
+    told = f"{ranks} ranks{of_each} share {counted(num_cores(), 'core')}, so measured times include waiting for a core"
+    return told if ranks * streams > num_cores() else ""
 
 
 def memory_bytes() -> float:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, final
 
+import ml_dtypes
 import numpy as np
 
 from simdist.arrays.meter import current_meter
@@ -12,6 +13,11 @@ from simdist.arrays.working import overflow, short
 from simdist.errors import ArgumentError, UnknownNameError, require_known
 
 __all__ = ["Reduction", "reduction", "reductions"]
+
+# ml_dtypes widens, adds and rounds one number at a time; NumPy, told to compute in float32, blocks of them: for long
+# arrays in half the time, with the same bits.
+_BFLOAT16, _LONG = np.dtype(ml_dtypes.bfloat16), 8192
+_WIDE = {"dtype": np.float32, "casting": "same_kind"}
 
 
 @final
@@ -60,8 +66,10 @@ class Reduction:
     def combine(self, x: Any, y: Any, out: Any = None) -> Any:
         """Returns x op y, in `out` if given; charges nothing."""
         if x.dtype in short:
+            long = x.dtype == _BFLOAT16 and x.size >= _LONG and type(x) is np.ndarray
+            wide: dict[str, Any] = _WIDE if long and self.ufunc in (np.add, np.multiply) else {}
             with overflow(x.dtype):
-                return self.ufunc(x, y, out=out)
+                return self.ufunc(x, y, out=out, **wide)
         return self.ufunc(x, y, out=out)
 
     @property

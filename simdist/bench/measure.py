@@ -7,8 +7,9 @@ import numpy as np
 from tqdm import tqdm
 
 from simdist.arrays import Array, phantom
+from simdist.arrays.memory import keep_freed_memory
 from simdist.bench.jobs import foretell, per_rank
-from simdist.bench.trial import Trial, perform, require_right
+from simdist.bench.trial import INTO, Trial, perform, require_right
 from simdist.cluster import Cluster
 from simdist.cluster.calibration import calibrated
 from simdist.collectives import formula
@@ -114,31 +115,37 @@ def _time(
 ) -> Array:
     """When this rank began and ended, shape (lengths, names, repeats, 2).
 
-    The algorithms take turns, so that noise affects all alike. The time is that of a call from Python; for all_gather,
+    The algorithms take turns, so that noise affects all alike. In each turn the second call counts, since the first
+    finds in the caches what another algorithm has left there. The time is that of a call from Python; for all_gather,
     scatter and gather it includes the exchange of the lengths.
 
     Args:
-        repeats: after one warm-up round, unless the arrays are hollow.
-        hollow: use phantom arrays.
+        repeats: the number of turns.
+        hollow: use phantom arrays, which one call is enough for.
         done: called by rank 0 after each call.
     """
-    warm_up = 0 if hollow else 1
     if not hollow:
+        keep_freed_memory()  # as training does
         require_right(operation, names, comm)
-    times_s = np.zeros((len(lengths), len(names), repeats + warm_up, 2))
+    times_s = np.zeros((len(lengths), len(names), repeats, 2))
     for i, length in enumerate(lengths):
         shape = (comm.size, length) if operation == "all_to_all" else length
-        x = phantom(shape) if hollow else np.zeros(shape, np.float32)
-        for repeat in range(repeats + warm_up):
+        # As that of virtual ranks, and of training, memory is shared.
+        x, y = (phantom(shape) if hollow else comm.empty(shape, np.float32) for _ in range(2))
+        x[...], y[...] = 0, 0
+        out = y if operation in INTO else None
+        for repeat in range(repeats):
             for j, name in enumerate(names):
                 trial = Trial(operation, name, length, "float32")
+                if not hollow:
+                    perform(trial, comm, x, out)
                 comm.exchange("")  # unlike a barrier's, its end is the same on all virtual ranks
                 start_s = comm.clock()
-                perform(trial, comm, x)
+                perform(trial, comm, x, out)
                 times_s[i, j, repeat] = start_s, comm.clock()
                 if comm.rank == 0:
                     done()
-    return times_s[:, :, warm_up:]
+    return times_s
 
 
 def median_seconds(found: Array) -> Array:

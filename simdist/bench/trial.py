@@ -22,6 +22,7 @@ from simdist.trace.kind import COLLECTIVES
 from simdist.words import counted, listed
 
 __all__ = [
+    "INTO",
     "OPERATIONS",
     "REDUCING",
     "ROOTED",
@@ -39,7 +40,8 @@ OPERATIONS = tuple(name for name in COLLECTIVES if name != "barrier")
 """The collectives that move an array."""
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
-_INTO = ("all_gather", "all_to_all")  # an array for the result, if the caller has one
+INTO = ("all_gather", "all_to_all")
+"""Those that take an array for the result, if the caller has one."""
 _CHECKED = 10_007
 """Items of the array with which an algorithm is checked before it is timed: not a multiple of any number of ranks."""
 
@@ -170,7 +172,7 @@ def perform(trial: Trial, comm: Communicator, x: Array, out: Array | None = None
         options["root"] = trial.root
     if trial.operation in REDUCING:
         options["op"] = trial.op
-    if trial.operation in _INTO:
+    if trial.operation in INTO:
         options["out"] = out
     given = x
     if trial.operation in ("all_gather", "gather"):
@@ -187,7 +189,7 @@ def _poisoned(trial: Trial, ranks: int) -> Array | None:
     """The array for the result, if the caller provides it, filled with values that occur in no result: data left by an
     earlier trial could hide that an algorithm forgot to write.
     """
-    if trial.operation not in _INTO:
+    if trial.operation not in INTO:
         return None
     kind = np.dtype(trial.dtype).kind
     poison = np.nan if kind == "f" else np.iinfo(trial.dtype).min if kind == "i" else True  # no bool is impossible

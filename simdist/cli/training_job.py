@@ -14,6 +14,7 @@ from simdist.comm.ping_pong import ping_pong
 from simdist.environment import crowding
 from simdist.launch import command_words
 from simdist.parallel.precision import precision
+from simdist.trace import Trace
 from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Trainer, history, report, table
 from simdist.training.asynchronous.methods import asynchronous_methods
 from simdist.training.asynchronous.report import report as asynchronous_report
@@ -169,7 +170,7 @@ class TrainingJob:
 
             lines, _ = history(folder.path, trainer.done)
             told = report(trainer, lines[-1], trace, cluster, peak_flops_per_s, took)
-            self._add_circumstances(told, comm)
+            self._add_circumstances(told, comm, trace)
             if self.cluster:
                 most = max(peaks)
                 told.summary.append(fit_text(most, self.cluster, f"rank {peaks.index(most)}, the fullest,"))
@@ -184,19 +185,20 @@ class TrainingJob:
         if self.cluster:
             return cluster, cluster.device.flops_per_s
         # Predictions are for this machine as it is now: messages between all pairs of ranks at once.
-        measured = ping_pong(comm, _message_sizes(trainer))
+        measured = ping_pong(comm, _message_sizes(trainer), cold=True)
         if comm.size > 1 and not comm.rank:
             cluster = calibrated(*measured).with_(devices_per_node=comm.nodes.most)
         kept = precision(trainer.config.precision)
         return cluster, matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
 
-    def _add_circumstances(self, told: Report, comm: Communicator) -> None:
+    def _add_circumstances(self, told: Report, comm: Communicator, trace: Trace) -> None:
         """Add notes on how to interpret the times."""
+        streams = {span.stream for span in trace.spans if span.rank == comm.rank and span.seconds}
         if comm.device.words:
             told.summary.append(f"on {comm.device.words}")
         if self.cluster:
             told.summary.append(f"ranks are virtual, and times those of a model of {self.cluster.name}")
-        elif crowded := crowding(len(comm.nodes.neighbours(comm.rank))):
+        elif crowded := crowding(len(comm.nodes.neighbours(comm.rank)), len(streams)):
             told.summary.append(crowded)
 
     def _finish_asynchronously(self, run: AsynchronousRun, folder: RunFolder | None, begun: int) -> None:
@@ -210,7 +212,7 @@ class TrainingJob:
             told = asynchronous_report(results, run.text)
             if run.config.experts and lines:
                 told.summary.append(experts_words(lines[-1], results.trace))
-            self._add_circumstances(told, run.comm)
+            self._add_circumstances(told, run.comm, results.trace)
             folder.write_end(told, results.trace)
             with folder.writing():
                 draw_asynchronous(folder.path, lines, begun, results, run.text)
@@ -273,9 +275,9 @@ def _quoted(text: bytes) -> str:
 
 
 def _message_sizes(trainer: Trainer) -> list[int]:
-    """In bytes: a tiny message, for the latency, and those of the gradient's reduction, for the bandwidth; on the rank
+    """In bytes: tiny messages, for the latency, and those of the gradient's reduction, for the bandwidth; on the rank
     with the largest part of the model. All ranks must call.
     """
     size = max(map(int, trainer.comm.exchange(str(trainer.method.model.parameters.size))))
     n = size * precision(trainer.config.precision).dtype.itemsize
-    return sorted({64, max(4096, n // trainer.comm.size), max(8192, n // 2)})
+    return sorted({64, 1024, max(4096, n // trainer.comm.size), max(8192, n // 2)})

@@ -1,9 +1,9 @@
 """Calibration: a cluster whose alpha, beta and gamma were measured."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
-
-import numpy as np
+from itertools import combinations
 
 from simdist.cluster.cluster import Cluster
 from simdist.cluster.link import Link
@@ -19,8 +19,9 @@ _MOST_BYTES_PER_S = 1e13
 def fit_link(messages: Iterable[tuple[int, float]]) -> Link:
     """The link whose alpha + n * beta best fits the times of messages of n bytes.
 
-    Least squares of the relative error, because a fit of the absolute one would be dominated by the longest
-    messages and leave alpha to chance. Neither alpha nor beta is below what can be measured.
+    Of the lines through two of the messages it is the one with the least sum of |log(time / predicted time)|. So a
+    message of any length counts the same, twice too long is as wrong as half as long, and one that met other work does
+    not matter. Neither alpha nor beta is below what can be measured.
 
     Args:
         messages: (bytes, seconds) of at least two sizes.
@@ -28,14 +29,25 @@ def fit_link(messages: Iterable[tuple[int, float]]) -> Link:
     Raises:
         ArgumentError: fewer than two sizes, or a time that is not positive.
     """
-    size, seconds = np.array(sorted(messages), dtype=float).reshape(-1, 2).T
-    if len(set(size)) < 2:
-        raise ArgumentError(f"a link is fitted to messages of at least two sizes; got {sorted(set(size.tolist()))}")
-    if not seconds.min() > 0:  # NaN, too
-        raise ArgumentError(f"a message took {seconds.min()} s; needs more than 0")
-    terms = np.stack([1 / seconds, size / seconds], axis=1)
-    alpha_s, beta_s = np.linalg.lstsq(terms, np.ones(len(size)), rcond=None)[0]
-    return Link(max(float(alpha_s), _LEAST_LATENCY_S), 1 / max(float(beta_s), 1 / _MOST_BYTES_PER_S))
+    known = sorted(messages)
+    if len(sizes := sorted({size for size, _ in known})) < 2:
+        raise ArgumentError(f"a link is fitted to messages of at least two sizes; got {sizes}")
+    for _, seconds in known:
+        if not seconds > 0:  # NaN, too
+            raise ArgumentError(f"a message took {seconds} s; needs more than 0")
+    pairs = [(one, other) for one, other in combinations(known, 2) if one[0] < other[0]]
+    return min((_through(*pair) for pair in pairs), key=lambda link: _distance(link, known))
+
+
+def _through(one: tuple[int, float], other: tuple[int, float]) -> Link:
+    """The link on which both messages take their time, if there is one; the first is the shorter."""
+    (n, time_s), (m, longer_s) = one, other
+    beta_s = max((longer_s - time_s) / (m - n), 1 / _MOST_BYTES_PER_S)
+    return Link(max(time_s - n * beta_s, _LEAST_LATENCY_S), 1 / beta_s)
+
+
+def _distance(link: Link, messages: Iterable[tuple[int, float]]) -> float:
+    return sum(abs(math.log(seconds / link.seconds(n))) for n, seconds in messages)
 
 
 def calibrated(

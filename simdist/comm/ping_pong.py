@@ -13,6 +13,7 @@ from simdist.comm.placement import Placement
 __all__ = ["Measurement", "partners", "ping_pong"]
 
 _ROUNDS = 20  # of each size, after one for warm-up
+_BEYOND_CACHES = 1 << 26  # bytes of a rank that leave nothing in caches
 
 
 class Measurement(NamedTuple):
@@ -29,7 +30,7 @@ class Measurement(NamedTuple):
     between: list[tuple[int, float]]
 
 
-def ping_pong(comm: Communicator, sizes: Sequence[int]) -> Measurement:
+def ping_pong(comm: Communicator, sizes: Sequence[int], cold: bool = False) -> Measurement:
     """One rank of a pair sends to the other, which sends back; a message takes half of that time.
 
         node 0     node 1
@@ -46,11 +47,14 @@ def ping_pong(comm: Communicator, sizes: Sequence[int]) -> Measurement:
 
     Args:
         sizes: bytes, the same on every rank.
+        cold: whether reductions find their arrays in memory, as those of gradients do after a backward; if not, in
+            caches, if they fit.
 
     Returns:
         the times of this rank; those of messages are empty on a rank without a partner.
     """
     measured = inside, reductions, between = Measurement([], [], [])
+    memory = np.ones(max(2 * max(sizes, default=0), _BEYOND_CACHES if cold else 0) // 8)
     for size in sizes:
         x = np.ones(size, np.uint8)
         for found, partner in zip((inside, between), partners(comm.nodes, comm.rank), strict=True):
@@ -59,7 +63,8 @@ def ping_pong(comm: Communicator, sizes: Sequence[int]) -> Measurement:
                 found.append((size, median([_round(comm, x, partner) for _ in range(1 + _ROUNDS)][1:]) / 2))
         comm.barrier()
         if size >= 8:
-            reductions.append((size // 8 * 8, median([_fold(comm, size // 8) for _ in range(1 + _ROUNDS)][1:])))
+            items = size // 8
+            reductions.append((8 * items, median(_folds(comm, memory if cold else memory[: 2 * items], items))))
     return measured
 
 
@@ -86,9 +91,13 @@ def _round(comm: Communicator, x: np.ndarray, partner: int) -> float:
     return comm.clock() - start_s
 
 
-def _fold(comm: Communicator, items: int) -> float:
-    """The seconds of x += y, both of this many float64."""
-    x, y, add = np.zeros(items), np.ones(items), reduction("sum")
-    start_s = comm.clock()
-    add(x, y)
-    return comm.clock() - start_s
+def _folds(comm: Communicator, memory: np.ndarray, items: int) -> list[float]:
+    """The seconds of x += y, both of this many float64, each time elsewhere in memory if it is longer."""
+    add, taken = reduction("sum"), []
+    for i in range(1 + _ROUNDS):
+        first = i * max(2 * items, len(memory) // _ROUNDS) % (len(memory) - 2 * items + 1)
+        x, y = memory[first : first + items], memory[first + items : first + 2 * items]
+        start_s = comm.clock()
+        add(x, y)
+        taken.append(comm.clock() - start_s)
+    return taken[1:]

@@ -62,6 +62,19 @@ def test_sums_of_16_bits_that_are_too_large_are_inf_without_a_warning(dtype, siz
     assert np.isnan(x).all()
 
 
+@pytest.mark.parametrize("op", ["sum", "prod", "max"])
+def test_long_arrays_of_bfloat16_are_rounded_as_ml_dtypes_does(op):
+    """All 65,536 numbers, with others of all sizes: the sums too large and too small, those half way, NaN."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
+    for seed in range(20):
+        y = np.random.default_rng(seed).permutation(x)
+        with np.errstate(all="ignore"):
+            plain, found = reduction(op).ufunc(x, y), x.copy()  # plain: a number at a time
+            reduction(op)(found, y)
+            same = found.view(np.uint16) == plain.view(np.uint16)
+            assert (same | (np.isnan(found) & np.isnan(plain))).all()
+
+
 def test_of_other_floats_that_are_too_large_it_warns():
     x = np.full(20, np.finfo(np.float32).max)
     with pytest.warns(RuntimeWarning, match="overflow"):

@@ -4,13 +4,14 @@ import json
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jobs import executed
 
 from simdist import environment
 from simdist.arrays import phantom
 from simdist.bench import sweep
-from simdist.bench.measure import _time, bus_bytes_per_s, rows
+from simdist.bench.measure import _time, bus_bytes_per_s, median_seconds, rows
 from simdist.bench.trial import Trial, perform
 from simdist.cluster import Cluster, Device, Link, calibrated, preset
 from simdist.collectives import algorithms, registry
@@ -66,6 +67,17 @@ def test_a_wrong_result_is_not_timed(monkeypatch):
     monkeypatch.setitem(registry._ALGORITHMS["all_reduce"], "careless", faulty)
     with pytest.raises(ArgumentError, match="all_reduce careless on 3 ranks gives rank 1 a wrong result"):
         run(_time, 3, args=("all_reduce", ["ring", "careless"], [8], 1, False))
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "broadcast", "all_gather", "all_to_all"])
+def test_measures_arrays_in_shared_memory_as_predictions_assume(operation):
+    cluster = preset("this-machine")
+    found = [
+        run(_time, 2, args=(operation, ["direct"], [1 << 18], 1, hollow), cluster=cluster).results
+        for hollow in (False, True)
+    ]
+    measured, predicted = (median_seconds(np.array(one)) for one in found)
+    assert measured == pytest.approx(predicted)
 
 
 def test_nobody_overtakes_where_one_is_always_fastest():
@@ -153,6 +165,12 @@ def test_measured_times_of_ranks_that_share_cores_are_told_to_include_waiting(mo
         told = sweep._report([row], preset("this-machine").with_(devices_per_node=ranks // nodes))
         crowded = (ranks, measured_s, nodes) == (4, 0.01, 1)
         assert ("4 ranks share 2 cores, so measured times include waiting for a core" in told) == crowded
+
+
+def test_a_second_stream_of_each_rank_needs_a_core_too(monkeypatch):
+    monkeypatch.setattr(environment, "num_cores", lambda: 2)
+    assert environment.crowding(2) == environment.crowding(1, 2) == ""
+    assert environment.crowding(2, 2).startswith("2 ranks of 2 streams each share 2 cores, so measured times include")
 
 
 @pytest.mark.parametrize(
