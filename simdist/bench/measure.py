@@ -1,6 +1,7 @@
 """Measure: how long collectives take, on real ranks, on virtual ones and by formula, side by side."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import nan
 
 import numpy as np
@@ -129,23 +130,26 @@ def _time(
         require_right(operation, names, comm)
     times_s = np.zeros((len(lengths), len(names), repeats, 2))
     for i, length in enumerate(lengths):
-        shape = (comm.size, length) if operation == "all_to_all" else length
-        # As that of virtual ranks, and of training, memory is shared.
-        x, y = (phantom(shape) if hollow else comm.empty(shape, np.float32) for _ in range(2))
-        x[...], y[...] = 0, 0
-        out = y if operation in INTO else None
-        for repeat in range(repeats):
-            for j, name in enumerate(names):
-                trial = Trial(operation, name, length, "float32")
-                if not hollow:
-                    perform(trial, comm, x, out)
-                comm.exchange("")  # unlike a barrier's, its end is the same on all virtual ranks
-                start_s = comm.clock()
+        calls = [Trial(operation, name, length, "float32") for name in names]
+        x, out = _arrays(comm, operation, length, hollow)
+        for repeat, (j, trial) in product(range(repeats), enumerate(calls)):
+            if not hollow:
                 perform(trial, comm, x, out)
-                times_s[i, j, repeat] = start_s, comm.clock()
-                if comm.rank == 0:
-                    done()
+            comm.exchange("")  # unlike a barrier's, its end is the same on all virtual ranks
+            start_s = comm.clock()
+            perform(trial, comm, x, out)
+            times_s[i, j, repeat] = start_s, comm.clock()
+            if comm.rank == 0:
+                done()
     return times_s
+
+
+def _arrays(comm: Communicator, operation: str, length: int, hollow: bool) -> tuple[Array, Array | None]:
+    """A collective's array, and that for its result where it takes one: in shared memory, as those of training."""
+    shape = (comm.size, length) if operation == "all_to_all" else length
+    x, y = (phantom(shape) if hollow else comm.empty(shape, np.float32) for _ in range(2))
+    x[...], y[...] = 0, 0
+    return x, y if operation in INTO else None
 
 
 def median_seconds(found: Array) -> Array:

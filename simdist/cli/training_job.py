@@ -185,9 +185,10 @@ class TrainingJob:
         if self.cluster:
             return cluster, cluster.device.flops_per_s
         # Predictions are for this machine as it is now: messages between all pairs of ranks at once.
-        measured = ping_pong(comm, _message_sizes(trainer), cold=True)
-        if comm.size > 1 and not comm.rank:
-            cluster = calibrated(*measured).with_(devices_per_node=comm.nodes.most)
+        if comm.size > 1:
+            measured = ping_pong(comm, _message_sizes(trainer), cold=True)
+            if not comm.rank:
+                cluster = calibrated(*measured).with_(devices_per_node=comm.nodes.most)
         kept = precision(trainer.config.precision)
         return cluster, matmul_flops_per_s(comm, comm.device.factor_dtype(kept.dtype, kept.master_dtype))
 

@@ -111,11 +111,13 @@ def test_a_prediction_is_what_the_collective_takes_when_nothing_was_before_it(op
         assert row.predicted_s == pytest.approx(alone.elapsed_s, rel=1e-9)
 
 
-def test_calibration_of_a_virtual_cluster_finds_it_again():
+@pytest.mark.parametrize("cold", [False, True])
+def test_calibration_of_a_virtual_cluster_finds_it_again(cold, monkeypatch):
     """alpha, beta and gamma are known here, so the measurement itself is put to the test."""
+    monkeypatch.setattr("simdist.comm.ping_pong._BEYOND_CACHES", 1 << 22)
     inside, between = Link(4e-6, 2e9), Link(9e-6, 1e9)
     toy = Cluster("toy", Device("toy", 1e15, 9e9, 1e9), inside, between, 3, nics_per_node=3, eager_bytes=1 << 30)
-    found = run(ping_pong, 8, cluster=toy, args=([0, 64, 4096, 1 << 20],)).results
+    found = run(ping_pong, 8, cluster=toy, args=([0, 64, 4096, 1 << 20], cold)).results
     assert [[bool(one.inside), bool(one.between)] for one in found] == [
         *([True, True], [True, True], [False, True]),  # node 0, beside 1
         *([True, True], [True, True], [False, True]),
