@@ -18,6 +18,7 @@ from simdist.collectives.measurement import Measurement
 from simdist.collectives.names import collective
 from simdist.comm import Communicator
 from simdist.comm.ping_pong import ping_pong
+from simdist.comm.virtual.world import run_virtual
 from simdist.errors import as_declared, require_least
 
 __all__ = ["bus_bytes_per_s", "measure_machine", "median_seconds", "rows"]
@@ -80,8 +81,8 @@ def rows(
     what = f"predict {operation}, {ranks:,} ranks"
     with tqdm(desc=what, total=len(calls), unit=" calls", leave=False, disable=None, delay=1) as bar:
         args = operation, names, lengths, 1, True, bar.update
-        found = per_rank(_time, ranks, args, "virtual", cluster=cluster, record=False, check=False)
-    predicted = median_seconds(found)
+        found, _, _ = run_virtual(_time, ranks, cluster, args, record=False, check=False)  # also inside an mpirun job
+    predicted = median_seconds(np.stack(found))
     table = []
     for (i, j), predicted_s in np.ndenumerate(predicted):
         measured_s = None if measured is None else float(measured[i, j])

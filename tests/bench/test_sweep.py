@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import executed
+from jobs import executed, job, needs_mpi
 
 from simdist import environment
 from simdist.arrays import phantom
@@ -54,6 +54,16 @@ def test_bus_bandwidth_of_what_is_no_collective():
 def test_one_algorithm_overtakes_another_where_the_lines_cross():
     found = [row("quick", n, 1.0 + n) for n in (0, 10, 20)] + [row("wide", n, 8.0 + n / 2) for n in (0, 10, 20)]
     assert sweep.fastest(found, "measured") == [(0, "quick"), (14, "wide")]
+
+
+@needs_mpi
+def test_under_mpirun_its_ranks_are_timed_and_one_prints():
+    done = job(2, "-m", "simdist", "bench", "all_reduce", "--sizes", "512", "--algorithms", "ring", "--repeats", "2")
+    assert done.code == 0
+    lines = done.output.splitlines()
+    assert lines[0].startswith("all_reduce on 2 ranks of this-machine (measured)")
+    assert lines[2].split()[:3] == ["512", "B", "ring"]
+    assert not [line for line in lines if "arning" in line]
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch):
