@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -12,17 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from simdist.bench.jobs import check_ranks, given_ranks
+from simdist.bench.machine import measured_cluster
 from simdist.bench.measure import measure_machine, rows
 from simdist.bench.trial import OPERATIONS
 from simdist.bench.tune import SIZES, tune
 from simdist.cluster import Cluster, Tuned, find_cluster, preset, presets
+from simdist.cluster.file import as_toml
 from simdist.collectives import algorithms
 from simdist.collectives.names import collective
 from simdist.collectives.registry import find
 from simdist.collectives.segments import SEGMENT_BYTES
 from simdist.environment import crowding
 from simdist.errors import ArgumentError
-from simdist.launch import in_job
+from simdist.launch import command_words, in_job
 from simdist.plots import Crossover, Measurement, crossovers, sweep
 from simdist.plots.file import check_folder, check_format, save, writing
 from simdist.plots.style import seconds, size
@@ -52,6 +55,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add("--out", type=Path, metavar="FILE", help="write all figures to FILE, as JSON; as .csv their rows")
     add("--picture", type=Path, metavar="FILE", help="draw them to FILE: .png, .svg or .pdf")
     add("--tune", action="store_true", help="find the fastest algorithms of all collectives, which `auto` then uses")
+    described = "measure products, memory and links of as many ranks (2), for --cluster FILE.toml of plan and predict"
+    add("--machine", type=Path, metavar="FILE", help=described)
 
 
 def _size(text: str) -> int:
@@ -72,6 +77,8 @@ def execute(args: Namespace) -> int:
     """Measure and print, one table for each number of ranks."""
     if args.tune:
         return _tune(args)
+    if args.machine is not None:
+        return _machine(args)
     asked = "all_reduce" if args.operation is None else args.operation
     operation = collective(asked, OPERATIONS, "collective with a size")
     repeats = 20 if args.repeats is None else args.repeats
@@ -117,13 +124,7 @@ def _check_files(args: Namespace) -> None:
 
 def _tune(args: Namespace) -> int:
     """Measure, write the table for this user, and print it."""
-    if args.world != "mpi" or in_job():
-        raise ArgumentError("--tune starts jobs of real ranks itself: leave out --world and mpirun")
-    options = ("algorithms", "cluster", "picture", "repeats")
-    given = [] if args.operation is None else [args.operation]
-    given += [f"--{name}" for name in options if getattr(args, name) is not None]
-    if given:
-        raise ArgumentError(f"{given[0]} with --tune, which measures all collectives here: leave out one of them")
+    _check_alone(args, "--tune", "all collectives here", ("algorithms", "cluster", "picture", "repeats", "machine"))
     _check_files(args)
     counts = args.ranks or [2, 4]
     if min(counts) < 2:
@@ -136,6 +137,45 @@ def _tune(args: Namespace) -> int:
         print(f"{operation:<15} {ranks:>3} ranks  {', '.join(told)}")
     print(f"in parentheses: the fastest for arrays in a rank's private memory; written to {path}")
     return 0
+
+
+def _machine(args: Namespace) -> int:
+    """Measure, and write the cluster that is this machine."""
+    without = ("sizes", "algorithms", "cluster", "picture", "repeats", "out")
+    _check_alone(args, "--machine", "what training needs", without)
+    if args.machine.suffix != ".toml":
+        raise ArgumentError(f"--machine {args.machine}: a cluster's file is TOML, and its name ends in .toml")
+    check_folder(args.machine)
+    ranks = args.ranks or [2]
+    if len(ranks) > 1:
+        raise ArgumentError(f"--ranks {ranks} with --machine: a file is for one number of ranks, which share cores")
+    check_ranks(ranks[0], args.world)
+    cluster = measured_cluster(ranks[0])
+    with writing(args.machine):
+        args.machine.write_text(as_toml(cluster))
+    device, link = cluster.device, cluster.inside
+    print(
+        f"each of {counted(ranks[0], 'rank')}: products of float32 {device.flops_per_s / 1e9:.3g} GFLOP/s, of float64 "
+        f"{device.float64_flops_per_s / 1e9:.3g}, operations between them {device.memory_bytes_per_s / 1e9:.3g} GB/s; "
+        f"messages alpha {seconds(link.latency_s)}, 1/beta {link.bytes_per_s / 1e9:.3g} GB/s"
+    )
+    if crowded := crowding(ranks[0]):
+        print(crowded)
+    told = f"--cluster {shlex.quote(str(args.machine))} --ranks {ranks[0]} --model gpt"
+    print(f"written to {args.machine}; predict a step, then measure it:")
+    print(f"  {shlex.join([*command_words(), 'predict'])} {told}")
+    print(f"  {shlex.join([*command_words(), 'train', '--ranks', str(ranks[0]), '--model', 'gpt', '--steps', '10'])}")
+    return 0
+
+
+def _check_alone(args: Namespace, option: str, what: str, options: Sequence[str]) -> None:
+    """Refuse what cannot be given beside an option that measures everything itself."""
+    if args.world != "mpi" or in_job():
+        raise ArgumentError(f"{option} starts jobs of real ranks itself: leave out --world and mpirun")
+    given = [] if args.operation is None else [args.operation]
+    given += [f"--{name}" for name in options if getattr(args, name) is not None]
+    if given:
+        raise ArgumentError(f"{given[0]} with {option}, which measures {what}: leave out one of them")
 
 
 def fastest(table: Sequence[Measurement], source: str) -> list[Crossover]:
