@@ -5,8 +5,8 @@ import pytest
 
 import simdist as sd
 from simdist.asynchronous.parameter_server import byteps_bytes
-from simdist.collectives import all_gather
-from simdist.errors import ArgumentError
+from simdist.collectives import all_gather, formula
+from simdist.errors import ArgumentError, UnknownNameError
 from simdist.optim import AdamW8bit
 from simdist.parallel.compression import TopK
 from simdist.parallel.compression.formulas import (
@@ -16,6 +16,7 @@ from simdist.parallel.compression.formulas import (
     qsgd_nonzeros,
     qsgd_variance,
     quantization_ratio,
+    sparse_formula,
     sparse_sum_nonzeros,
     warmup_share,
 )
@@ -105,6 +106,28 @@ def test_half_of_all_items_come_of_a_thousandth_each_on_693_ranks():
     assert [sparse_sum_nonzeros(10**6, 1000, p) < 5e5 for p in (692, 693)] == [True, False]
 
 
+@pytest.mark.parametrize("p", [2, 4, 8, 64])
+def test_sums_of_few_items_in_the_table_of_ok_topk(p):
+    """arXiv 2201.07598, table 1, elements: that of split lies between where all have the same items, and all others."""
+    n, k = 10**6, 1000
+    gathered, along_tree = (sparse_formula(name, n, k, p) for name in ("all-gather", "gtop-k"))
+    assert gathered == formula("all_gather", "recursive_doubling", ranks=p, num_bytes=2 * k * p * 4)
+    assert along_tree == formula("all_reduce", "tree", ranks=p, num_bytes=2 * k * 4)._replace(reduced_bytes=0)
+    most, split = (sparse_formula(name, n, k, p, 1) for name in ("ok-topk", "split"))
+    assert most.bytes == pytest.approx(6 * k * (p - 1) / p)
+    assert most.latencies - split.latencies == p
+    assert 4 * k * (p - 1) / p < split.bytes < 4 * k * p
+    dense = sparse_formula("split", n, n / 2, p, 1)
+    assert dense.bytes == pytest.approx((n + n) * (p - 1) / p)  # (2k + n)(p-1)/p
+    with pytest.raises(UnknownNameError, match="algorithm.*'ring'.*ok-topk"):
+        sparse_formula("ring", n, k, p)
+
+
+def test_top_k_sends_what_the_table_has_for_it():
+    run = sd.run(lambda comm: TopK(np.zeros(1000, np.float32), 0.01).reduce(np.ones(1000, np.float32), comm), 4)
+    assert sum(s.bytes for s in run.trace.sends(0)) == sparse_formula("all-gather", 1000, 10, 4).bytes
+
+
 @pytest.mark.parametrize(
     ("function", "args"),
     [
@@ -117,6 +140,7 @@ def test_half_of_all_items_come_of_a_thousandth_each_on_693_ranks():
         (warmup_share, (0, 4, 0)),
         (sparse_sum_nonzeros, (4, 5, 1)),
         (sparse_sum_nonzeros, (4, 1, 0)),
+        (sparse_formula, ("ok-topk", 4, 1, 0)),
     ],
 )
 def test_limits(function, args):
