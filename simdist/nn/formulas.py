@@ -6,7 +6,7 @@ E  experts     S  slots of all experts  k  width of its keys, and of its values
 a  width of attention's output, q in most models
 """
 
-from simdist.errors import as_declared
+from simdist.errors import as_declared, require_least
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
@@ -26,10 +26,12 @@ from simdist.nn.scaling import (
     DeepSeekBest,
     KaplanBest,
     LossLaw,
+    StepLaw,
     deepseek_best,
     kaplan_best,
     kaplan_loss,
     repeated_tokens,
+    step_law,
 )
 from simdist.nn.shape import Shape
 
@@ -37,6 +39,7 @@ __all__ = [
     "DeepSeekBest",
     "KaplanBest",
     "LossLaw",
+    "StepLaw",
     "deepseek_best",
     "kaplan_best",
     "kaplan_loss",
@@ -56,6 +59,7 @@ __all__ = [
     "num_active_parameters",
     "num_parameters",
     "repeated_tokens",
+    "step_law",
     "training_flops",
 ]
 
@@ -131,7 +135,12 @@ def num_active_parameters(shape: Shape, embeddings: bool = True) -> int:
 
 @as_declared
 def kv_cache_bytes(
-    shape: Shape, tokens: float = 1, item_bytes: float = 2, window: float | None = None, whole_every: int = 0
+    shape: Shape,
+    tokens: float = 1,
+    item_bytes: float = 2,
+    window: float | None = None,
+    whole_every: int = 0,
+    sharing: float = 1,
 ) -> float:
     """The bytes of the keys and values that a model keeps of these tokens, to continue a text: 2 k l items a token.
 
@@ -141,17 +150,23 @@ def kv_cache_bytes(
         window: how many tokens a query sees, and so a layer keeps, at most (sliding windows, or chunks); None for all.
         whole_every: n, if every n-th layer sees all tokens nevertheless: 2 in Gemma 2 and gpt-oss, 4 in Llama 4, 6 in
             Gemma 3; 0 for none, as in Mistral 7B.
+        sharing: how many layers in a row use the same keys and values (cross-layer attention): 2 in Hunyuan-Large.
 
         kv_cache_bytes(published("deepseek-v3"))        # 70,272 bytes a token; llama3-405b 516,096
         kv_cache_bytes(published("mistral-7b"), 32_768, window=4096)        # an eighth of what all tokens need
 
-    Source: Zhao et al. 2025, arXiv 2505.09343, table 1; windows, Jiang et al. 2023, arXiv 2310.06825, section 2.
+    Raises:
+        ArgumentError: sharing is less than 1.
+
+    Source: Zhao et al. 2025, arXiv 2505.09343, table 1; windows, Jiang et al. 2023, arXiv 2310.06825, section 2;
+    sharing, Brandon et al. 2024, arXiv 2405.12981.
     """
+    require_least("sharing", sharing, 1)
     latent = shape.kv_latent_width
     features = shape.key_value_width if latent is None else latent + shape.rotary_features
     near = shape.layers - (shape.layers // whole_every if whole_every else 0)
     kept = shape.layers * tokens if window is None else near * min(tokens, window) + (shape.layers - near) * tokens
-    return kept * features * item_bytes
+    return kept * features * item_bytes / sharing
 
 
 def _perceptron_parameters(shape: Shape, f: int) -> int:

@@ -7,8 +7,8 @@ least where α A / N^α = β B / D^β:
 
     N  =  G (C/6)^(β/(α+β))      D  =  (C/6)^(α/(α+β)) / G      G  =  (α A / β B)^(1/(α+β))
 
-An earlier law has no floor: `kaplan_loss`, and `kaplan_best`; a later one, `deepseek_best`, says batch and rate, too.
-Of tokens that are read several times all take `repeated_tokens`.
+An earlier law has no floor: `kaplan_loss`, and `kaplan_best`; a later one, `deepseek_best`, says batch and rate, too,
+as does `step_law` for any model and tokens. Of tokens that are read several times all take `repeated_tokens`.
 
 Source: Hoffmann et al. 2022 (Chinchilla), arXiv 2203.15556, section 3.3, equations 4 and 10; Besiroglu et al. 2024,
 arXiv 2404.10102.
@@ -24,10 +24,12 @@ __all__ = [
     "DeepSeekBest",
     "KaplanBest",
     "LossLaw",
+    "StepLaw",
     "deepseek_best",
     "kaplan_best",
     "kaplan_loss",
     "repeated_tokens",
+    "step_law",
 ]
 
 _PETAFLOP_DAY = 1e15 * 86400
@@ -231,6 +233,33 @@ def deepseek_best(flops: float) -> DeepSeekBest:
         0.2920 * pow(flops, 0.3271),
         0.3118 * pow(flops, -0.1250),
     )
+
+
+class StepLaw(NamedTuple):
+    """How a model is best trained: the tokens of a step, and AdamW's learning rate at its highest."""
+
+    batch_tokens: float
+    learning_rate: float
+
+
+@as_declared
+def step_law(parameters: float, tokens: float) -> StepLaw:
+    """B = 0.58 D^0.571 and η = 1.79 N^-0.713 D^0.307: the more tokens, the larger the batch, whatever the model.
+
+        step_law(1e9, 100e9)                            # batches of 1.1 million tokens, a rate of 1.6e-3
+
+    Args:
+        parameters: N, without embeddings.
+        tokens: D, of the whole run.
+
+    Raises:
+        ArgumentError: there are no parameters or tokens.
+
+    Source: Li et al. 2025, arXiv 2503.04715.
+    """
+    require_more("parameters", parameters, 0)
+    require_more("tokens", tokens, 0)
+    return StepLaw(0.58 * pow(tokens, 0.571), 1.79 * pow(parameters, -0.713) * pow(tokens, 0.307))
 
 
 @as_declared

@@ -238,6 +238,8 @@ def test_a_tokens_keys_and_values(name, num_bytes):
         ("opt-30b", 128 * 1024, 2, 180e9, 0.01),  # H2O, arXiv 2306.14048: 128 texts of 1024 tokens
         ("llama3-70b", 1, 1, 160 * 1024, 0),  # How to Scale Your Model, chapter 8
         ("llama2-13b", 8192, 2, 6.7e9, 0.01),  # the same, chapter 7
+        ("opt-175b", 512 * 544, 2, 1.2 * 2**40, 0.01),  # FlexGen, arXiv 2303.06865, section 3
+        ("llama-65b", 2**17, 2, 320 * 2**30, 0),  # KVQuant, arXiv 2401.18079
     ],
 )
 def test_more_keys_and_values(name, tokens, item_bytes, num_bytes, rel):
@@ -252,6 +254,28 @@ def test_windows_keep_fewer_keys_and_values():
     kept = sum(32_768 if all_tokens else 1024 for all_tokens in whole)
     near = kv_cache_bytes(gemma, 32_768, window=1024, whole_every=6)
     assert near == kept * kv_cache_bytes(gemma) / 62
+
+
+@pytest.mark.parametrize(
+    ("heads", "head_width", "texts", "tokens", "rel"),
+    [(1, 256, 128, 43_000, 0.01), (1, 256, 512, 10_700, 0.01), (64, 128, 128, 1320, 0.02), (64, 128, 512, 330, 0.02)],
+)
+def test_how_long_texts_may_be(heads, head_width, texts, tokens, rel):
+    """arXiv 2211.05102, table 1: PaLM 540B, whose heads share keys, and with 64 smaller heads that do not, on 64 TPU v4
+    with 30% of their memory for the cache.
+    """
+    palm = replace(published("palm-540b"), kv_heads=heads, heads=max(heads, 48), head_width=head_width)
+    assert 0.3 * 64 * 32 * 2**30 / texts / kv_cache_bytes(palm) == pytest.approx(tokens, rel=rel)
+
+
+def test_layers_share_keys_and_values():
+    """Hunyuan-Large, arXiv 2411.02265: 2 n d l bytes a token of n groups' keys; in all 95% less."""
+    whole = Shape(64, 6400, 80, 4096, 128_000, head_width=128, block="llama", ffn_width=18_304)
+    grouped = replace(whole, kv_heads=8)
+    assert kv_cache_bytes(grouped, sharing=2) == 2 * 8 * 128 * 64
+    assert 1 - kv_cache_bytes(grouped, sharing=2) / kv_cache_bytes(whole) == pytest.approx(0.95)
+    with pytest.raises(ArgumentError, match="sharing is 0.5; needs at least 1"):
+        kv_cache_bytes(whole, sharing=0.5)
 
 
 @pytest.mark.parametrize("cut", [1, 2])

@@ -10,6 +10,7 @@ from simdist.nn.formulas import (
     kaplan_loss,
     megatron_flops,
     repeated_tokens,
+    step_law,
     training_flops,
 )
 
@@ -121,6 +122,39 @@ def test_a_model_of_deepseeks_law_takes_all_operations(flops):
     assert best.flops_per_token * best.tokens == pytest.approx(flops, rel=0.001)
     with pytest.raises(ArgumentError, match="flops is 0; needs more than 0"):
         deepseek_best(0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tokens", "batch_tokens", "rate"),
+    [
+        (46_006_272, 511_967_232, 65_536, 0.002762),
+        (109_051_904, 1_023_934_464, 131_072, 0.001953),
+        (368_050_176, 1_023_934_464, 131_072, 0.000977),
+        (872_415_232, 1_023_934_464, 131_072, 0.000691),
+        (46_006_272, 4_312_530_944, 262_144, 0.003906),
+        (46_006_272, 2_156_134_400, 262_144, 0.003906),
+        (872_415_232, 511_967_232, 131_072, 0.000691),
+        (2_944_401_408, 127_991_808, 32_768, 0.000244),
+    ],
+)
+def test_the_best_batches_and_rates_that_others_found(parameters, tokens, batch_tokens, rate):
+    """The best of grids by powers of two, of other models and data: lucaslingle.substack.com, "Scaling laws for optimal
+    LR and batch size"; of the last each parameter has seen a twentieth of a token.
+    """
+    found = step_law(parameters, tokens)
+    assert 1 / 2.5 < found.batch_tokens / batch_tokens < 2.5
+    assert 1 / 2.5 < found.learning_rate / rate < 2.5
+
+
+def test_batches_by_step_law_grow_with_the_tokens_alone():
+    small = step_law(1e9, 100e9)
+    assert small == (pytest.approx(1.1e6, rel=0.01), pytest.approx(1.6e-3, rel=0.03))
+    large = step_law(8e9, 100e9)
+    assert large.batch_tokens == small.batch_tokens
+    assert large.learning_rate == pytest.approx(small.learning_rate * 8**-0.713)
+    for wrong in ((0, 1), (1, 0)):
+        with pytest.raises(ArgumentError, match="is 0; needs more than 0"):
+            step_law(*wrong)
 
 
 def test_tokens_that_are_read_again():
