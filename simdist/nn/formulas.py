@@ -6,11 +6,11 @@ E  experts     S  slots of all experts  k  width of its keys, and of its values
 a  width of attention's output, q in most models
 """
 
-from simdist.errors import as_declared, require_least
+from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
-from simdist.nn.lora import lora_parameters
+from simdist.nn.lora import lora_parameters, map_sizes
 from simdist.nn.megatron import (
     megatron_activation_bytes,
     megatron_checkpoint_bytes,
@@ -41,6 +41,7 @@ __all__ = [
     "LossLaw",
     "StepLaw",
     "deepseek_best",
+    "galore_state",
     "kaplan_best",
     "kaplan_loss",
     "kv_cache_bytes",
@@ -131,6 +132,27 @@ def num_active_parameters(shape: Shape, embeddings: bool = True) -> int:
     """
     idle = sum(count * (kind.experts - kind.top_k) for kind, count in shape.kinds() if kind.experts)
     return num_parameters(shape, embeddings) - idle * _perceptron_parameters(shape, shape.ffn_features)
+
+
+@as_declared
+def galore_state(shape: Shape, rank: int) -> int:
+    """Σ (m r + 2 r n) over the maps of all blocks, m ≤ n, and 2 for each other parameter: the items of Adam's state.
+
+    A gradient of m x n is projected on r directions, so that both moments are r x n. Adam alone has 2 mn.
+
+        galore_state(published("llama-7b"), 1024)       # 4.7 billion; Adam 13.5
+
+    Raises:
+        ArgumentError: rank is less than 1 or more than a map's m, or attention is latent.
+
+    Source: Zhao et al. 2024, arXiv 2403.03507, table 1.
+    """
+    maps = [size for sizes in map_sizes(shape).values() for size in sizes]
+    most = min((min(rows, columns) for n, rows, columns in maps if n), default=rank)
+    if not 1 <= rank <= most:
+        raise ArgumentError(f"rank is {rank}; needs from 1 to {most}, the smaller side of a map")
+    projected = sum(n * rank * (min(size) + 2 * max(size)) for n, *size in maps)
+    return projected + 2 * (num_parameters(shape) - sum(n * rows * columns for n, rows, columns in maps))
 
 
 @as_declared

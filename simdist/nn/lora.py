@@ -4,7 +4,7 @@ from simdist.errors import ArgumentError, as_declared, require_least, unknown_na
 from simdist.nn.shape import Shape
 from simdist.words import meant
 
-__all__ = ["lora_parameters"]
+__all__ = ["lora_parameters", "map_sizes"]
 
 _MAPS = ("query", "key", "value", "attended", "hidden", "thought")
 _LETTERS = {"q": "query", "k": "key", "v": "value", "o": "attended"}
@@ -34,9 +34,8 @@ def lora_parameters(shape: Shape, rank: int, maps: tuple[str, ...] = ("query", "
     Source: Hu et al. 2021, arXiv 2106.09685, section 4; all maps, Dettmers et al. 2023, QLoRA, arXiv 2305.14314.
     """
     require_least("rank", rank, 1)
-    if shape.kv_latent_width is not None:
-        raise ArgumentError(f"kv_latent_width is {shape.kv_latent_width}; needs None: latent attention has other maps")
-    return rank * sum(count * _sizes(kind)[_first_name(name)] for kind, count in shape.kinds() for name in maps)
+    sizes = map_sizes(shape)
+    return rank * sum(n * (rows + columns) for name in maps for n, rows, columns in sizes[_first_name(name)])
 
 
 def _first_name(name: str) -> str:
@@ -47,11 +46,22 @@ def _first_name(name: str) -> str:
     return found
 
 
-def _sizes(shape: Shape) -> dict[str, int]:
-    """in + out of each map of a block."""
-    h, keys = shape.width, shape.key_value_width // 2
-    mlps = max(1, shape.experts) * (h + shape.ffn_features)
-    if shape.shared_features:
-        mlps += h + shape.shared_features
-    around = (h + shape.query_width, h + keys, h + keys, shape.attention_width + h)
-    return dict(zip(_MAPS, (*around, (2 if shape.is_llama else 1) * mlps, mlps), strict=True))
+def map_sizes(shape: Shape) -> dict[str, list[tuple[int, int, int]]]:
+    """By its name, of each map of a model's blocks how many there are, and their features in and out.
+
+    Raises:
+        ArgumentError: attention is latent, whose maps are others.
+    """
+    if shape.kv_latent_width is not None:
+        raise ArgumentError(f"kv_latent_width is {shape.kv_latent_width}; needs None: latent attention has other maps")
+    found: dict[str, list[tuple[int, int, int]]] = {name: [] for name in _MAPS}
+    for kind, n in shape.kinds():
+        h, keys, gates = kind.width, kind.key_value_width // 2, 2 if kind.is_llama else 1
+        for name, out in (("query", kind.query_width), ("key", keys), ("value", keys)):
+            found[name].append((n, h, out))
+        found["attended"].append((n, kind.attention_width, h))
+        for mlps, inside in ((max(1, kind.experts), kind.ffn_features), (1, kind.shared_features)):
+            if inside:
+                found["hidden"].append((gates * mlps * n, h, inside))
+                found["thought"].append((mlps * n, inside, h))
+    return found
