@@ -2,7 +2,7 @@
 
 from simdist.parallel.tensor.embedding import VocabularyParallelEmbedding, VocabularyParallelTiedLinear
 from simdist.parallel.tensor.experts import ColumnParallelExperts, RowParallelExperts
-from simdist.parallel.tensor.formulas import cube_elements, grid_elements, product_lower_bound
+from simdist.parallel.tensor.formulas import cube_elements, grid_elements, mlp_elements, product_lower_bound
 from simdist.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from simdist.parallel.tensor.loss import VocabularyParallelCrossEntropy
 from simdist.parallel.tensor.region import Entrance, Region, Replicated, Sharded
@@ -21,5 +21,6 @@ __all__ = [
     "VocabularyParallelTiedLinear",
     "cube_elements",
     "grid_elements",
+    "mlp_elements",
     "product_lower_bound",
 ]

@@ -16,7 +16,7 @@ Forward alone, a product of two matrices, is a third of 2D, and half of 3D: 2n²
 shifts of Cannon's or Fox's algorithm, too.
 
 Cut into columns or rows only (1D), W sends nothing, but all ranks have all of X or of Y, and these are sent whole:
-`simdist.nn.formulas.megatron_tensor_elements`.
+`simdist.nn.formulas.megatron_tensor_elements`. What lies between is `mlp_elements`.
 
 Source: van de Geijn, Watts 1997 (SUMMA); Xu et al. 2021, arXiv 2104.05343 (2D, Optimus); Wang et al. 2021, arXiv
 2105.14500 (2.5D, Tesseract); Bian et al. 2021, arXiv 2105.14450 (3D); all as the documentation of Colossal-AI describes
@@ -28,7 +28,7 @@ from math import inf, pow, sqrt
 
 from simdist.errors import as_declared, require_least, require_more
 
-__all__ = ["cube_elements", "grid_elements", "product_lower_bound"]
+__all__ = ["cube_elements", "grid_elements", "mlp_elements", "product_lower_bound"]
 
 
 @as_declared
@@ -61,6 +61,34 @@ def cube_elements(tokens: float, in_features: float, out_features: float, side: 
     require_least("side", side, 1)
     matrices = tokens * in_features + in_features * out_features + tokens * out_features
     return 2 * matrices * (side - 1) / side**3
+
+
+@as_declared
+def mlp_elements(tokens: float, width: float, ffn_width: float, rows: int, columns: int, gathered: int = 1) -> float:
+    """2 (T/d) (h (y-1) + f (x-1)) / xy + 2hf (d-1) / (xyd): what each of p = xyd ranks sends in an MLP's forward.
+
+    W₁ is cut into x parts of its rows h and y parts of its columns f, W₂ the other way round, and stay where they are;
+    tokens are gathered over y ranks and partial sums scattered over x, and back. With d > 1 each weight is cut
+    again into d parts, which are gathered, by ranks with T/d tokens each.
+
+        layout                    x           y      d            elements, for many ranks
+        1D weight-stationary      1           p      1            2Th
+        2D weight-stationary      √p/2        2√p    1            8Th/√p, where f = 4h: x is √(ph/f)
+        weight-gathered           1           p/d    √(Tp/f)      4h √(Tf/p)
+
+    Args:
+        tokens, width, ffn_width: T, h and f.
+        rows, columns, gathered: x, y and d.
+
+    Raises:
+        ArgumentError: there are no such parts.
+
+    Source: Pope et al. 2022, arXiv 2211.05102, section 3.2 and appendix A.
+    """
+    for name, number in (("rows", rows), ("columns", columns), ("gathered", gathered)):
+        require_least(name, number, 1)
+    activations = tokens / gathered * (width * (columns - 1) + ffn_width * (rows - 1))
+    return 2 * (activations + width * ffn_width * (gathered - 1) / gathered) / (rows * columns)
 
 
 @as_declared

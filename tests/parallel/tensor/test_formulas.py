@@ -6,7 +6,7 @@ import pytest
 import simdist as sd
 from simdist.collectives import all_gather, all_reduce, broadcast, reduce, reduce_scatter
 from simdist.errors import ArgumentError
-from simdist.parallel.tensor import cube_elements, grid_elements, product_lower_bound
+from simdist.parallel.tensor import cube_elements, grid_elements, mlp_elements, product_lower_bound
 
 T, H, F = 36, 36, 72
 RNG = np.random.default_rng(0)
@@ -103,6 +103,51 @@ def test_what_papers_say_of_them():
     assert grid_elements(1, 1, 1, 2, 2) == pytest.approx(3 * (2 - 1) * (2 + 1) / (2 * 2) / 2 + 1 / 4)
 
 
+@pytest.mark.parametrize(("x", "y", "d"), [(1, 1, 1), (1, 4, 1), (2, 1, 1), (2, 3, 1), (1, 2, 3), (3, 2, 2)])
+def test_an_mlp_whose_weights_are_cut_in_both_directions(x, y, d):
+    t, h, f = 12, 12, 24
+    rng = np.random.default_rng(1)
+    tokens, w1, w2 = rng.normal(size=(t, h)), rng.normal(size=(h, f)), rng.normal(size=(f, h))
+
+    def program(comm):
+        k, (i, j) = comm.rank // (x * y), divmod(comm.rank % (x * y), y)
+        along_y, along_x = comm.split(k * x + i, j), comm.split(k * y + j, i)
+        copies = comm.split(comm.rank % (x * y), k)
+
+        def whole(weights, rows, columns, row, column):
+            mine = block(weights, rows, columns, row, column)
+            return all_gather(np.array_split(mine.ravel(), d)[k], copies, algorithm="ring").reshape(mine.shape)
+
+        def gathered(part, group):
+            return all_gather(np.ascontiguousarray(part.T).ravel(), group, algorithm="ring").reshape(-1, t // d).T
+
+        def scattered(part, group):
+            return reduce_scatter(part.T.ravel(), group, algorithm="ring").reshape(-1, t // d).T
+
+        own = block(block(tokens, d, x, k, i), 1, y, 0, j)
+        hidden = scattered(gathered(own, along_y) @ whole(w1, x, y, i, j), along_x)
+        found = scattered(gathered(np.maximum(hidden, 0), along_x) @ whole(w2, y, x, j, i), along_y)
+        return found, block(block(np.maximum(tokens @ w1, 0) @ w2, d, x, k, i), 1, y, 0, j)
+
+    run = sd.run(program, x * y * d)
+    for found, expected in run.results:
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    sent = sum(s.bytes for s in run.trace.sends(0)) / tokens.itemsize
+    assert sent == pytest.approx(mlp_elements(t, h, f, x, y, d), rel=1e-12)
+
+
+def test_layouts_of_palm_540b():
+    """arXiv 2211.05102: 2Th, 8Th/√p and 4h √(Tf/p), for many ranks, each the least of its kind."""
+    t, h, f, p = 2**20, 18_432, 4 * 18_432, 4096
+    assert mlp_elements(t, h, f, 1, p) == pytest.approx(2 * t * h, rel=0.001)
+    flat = {x: mlp_elements(t, h, f, x, p // x) for x in (2**i for i in range(13))}
+    assert min(flat, key=flat.get) == 32  # √p/2
+    assert flat[32] == pytest.approx(8 * t * h / p**0.5, rel=0.03)
+    gathered = {d: mlp_elements(t, h, f, 1, p // d, d) for d in (2**i for i in range(13))}
+    assert min(gathered, key=gathered.get) == 256  # √(Tp/f) is 241
+    assert gathered[256] == pytest.approx(4 * h * (t * f / p) ** 0.5, rel=0.05)
+
+
 @pytest.mark.parametrize("sides", [(36, 36, 36), (512, 64, 8), (4, 300, 20), (1, 1, 4096)])
 @pytest.mark.parametrize("p", [1, 2, 4, 16, 64, 512])
 def test_no_grid_of_ranks_sends_less_than_the_bound(sides, p):
@@ -139,5 +184,7 @@ def test_sides_that_there_are_not():
     for made in (lambda: grid_elements(1, 1, 1, 0), lambda: cube_elements(1, 1, 1, 0)):
         with pytest.raises(ArgumentError, match="side is 0; needs at least 1"):
             made()
+    with pytest.raises(ArgumentError, match="columns is 0; needs at least 1"):
+        mlp_elements(1, 1, 1, 1, 0)
     with pytest.raises(ArgumentError, match="depth is 0; needs at least 1"):
         grid_elements(1, 1, 1, 1, 0)
