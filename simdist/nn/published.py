@@ -1,5 +1,6 @@
 """Published: the shapes of models that are known by a name."""
 
+import re
 from typing import Any
 
 from simdist.errors import unknown_name
@@ -209,6 +210,7 @@ _OTHER_NAMES = {
     "qwen2-72b": "qwen2.5-72b",
     "deepseek-r1": "deepseek-v3",
 }
+_OF_OTHERS = re.compile(r"(?:[\w-]+/)?(?:meta-)?(.+?)(?:-(?:hf|base|chat|instruct|it|v0\.1))*", re.IGNORECASE)
 
 
 def published_names() -> list[str]:
@@ -218,13 +220,22 @@ def published_names() -> list[str]:
 
 def is_published(name: object) -> bool:
     """Whether `published` knows a model of this name."""
-    return meant(name, _PUBLISHED, _OTHER_NAMES) is not None
+    return _known(name) is not None
+
+
+def _known(name: object) -> str | None:
+    """The name here of a model, which may have its owner before it and its variant behind it, as on Hugging Face."""
+    found = meant(name, _PUBLISHED, _OTHER_NAMES)
+    if found is not None or not isinstance(name, str):
+        return found
+    within = _OF_OTHERS.fullmatch(name)
+    return meant(within[1], _PUBLISHED, _OTHER_NAMES) if within else None
 
 
 def published(name: str) -> Shape:
-    """The shape of this model, in any spelling: GPT-2, GPT-3, GPT-J, GPT-NeoX, Pythia, OPT, BLOOM, Falcon, Turing-NLG,
-    MT-NLG, MPT, Nemotron, PaLM, Llama, Gemma, Mistral, Yi, DBRX, Grok, gpt-oss, Phi, OLMo, SmolLM, Qwen, DeepSeek and
-    Kimi, in the sizes that `published_names` lists.
+    """The shape of this model, in any spelling, also of Hugging Face's, such as meta-llama/Llama-2-70b-chat-hf: GPT-2,
+    GPT-3, GPT-J, GPT-NeoX, Pythia, OPT, BLOOM, Falcon, Turing-NLG, MT-NLG, MPT, Nemotron, PaLM, Llama, Gemma, Mistral,
+    Yi, DBRX, Grok, gpt-oss, Phi, OLMo, SmolLM, Qwen, DeepSeek and Kimi, in the sizes that `published_names` lists.
 
     Contexts are those of most of the training, as far as reports say, else the configuration's. What changes few
     weights or none is left out: windows of attention (in GPT-3's and Gemma 2's every other layer, five of six of Gemma
@@ -246,7 +257,7 @@ def published(name: str) -> Shape:
     Nemotron, arXiv 2402.16819 and 2406.11704, table 1 of each; for PaLM, Chowdhery et al. 2022, arXiv 2204.02311, table
     1.
     """
-    found = meant(name, _PUBLISHED, _OTHER_NAMES)
+    found = _known(name)
     if found is None:
         raise unknown_name("published model", name, _PUBLISHED)
     return _PUBLISHED[found]

@@ -225,12 +225,22 @@ def test_the_same_of_others_without_the_table_of_tokens(name, billions):
         ("Nemotron-4-340B", "nemotron4-340b"),
         ("BLOOM-1b7", "bloom-1.7b"),
         ("T-NLG", "turing-nlg-17b"),
+        ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
+        ("meta-llama/Llama-2-70b-chat-hf", "llama2-70b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("google/gemma-3-27b-it", "gemma3-27b"),
+        ("openai-community/gpt2", "gpt2"),
     ],
 )
 def test_names_as_their_makers_write_them(name, ours):
     assert is_published(name)
     assert published(name) is published(ours)
     assert not is_published("llama-3-7b")
+
+
+@pytest.mark.parametrize("name", ["gpt2/config.json", "models/of/gpt2", "mistralai/Mistral-7B-v0.3", "-it"])
+def test_names_of_something_else(name):
+    assert not is_published(name)  # the third Mistral has more words
 
 
 def test_an_unknown_model_is_told_with_the_nearest():
