@@ -4,10 +4,12 @@ tensors = flat_shard(weights, parameters) | flat_shard(m, parameters, prefix="ad
 save("checkpoints", comm, step, tensors, extra)
 step, extra = load("checkpoints", comm, tensors)        # later, elsewhere; fills the arrays behind the tensors
 
-How often to write one, where devices fail, and what is then left of the time: `young_interval_s`, `goodput`.
+How often to write one, where devices fail, and what is then left of the time: `young_interval_s`, `goodput`; and
+whether copies in the memory of other machines would do: `copies_survive`.
 """
 
 from simdist.training.checkpoint.box import Box
+from simdist.training.checkpoint.copies import copies_survive
 from simdist.training.checkpoint.disk import Disk
 from simdist.training.checkpoint.export import export
 from simdist.training.checkpoint.interval import daly_interval_s, expected_s, goodput, young_interval_s
@@ -25,6 +27,7 @@ __all__ = [
     "Manifest",
     "Piece",
     "ShardedTensor",
+    "copies_survive",
     "daly_interval_s",
     "expected_s",
     "export",
