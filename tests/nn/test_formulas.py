@@ -432,6 +432,27 @@ def test_the_operations_that_trainings_took(billions, tokens, flops):
 
 
 @pytest.mark.parametrize(
+    ("billions", "tokens", "attention", "flops"),
+    [
+        (8.63, 780e9, (32, 4096, 2048), 4.29e22),  # PaLM, arXiv 2204.02311
+        (62.5, 795e9, (64, 8192, 2048), 3.08e23),
+        (540.35, 780e9, (118, 48 * 256, 2048), 2.56e24),
+        (7, 1.5e12, (), 730 * 8.64e19),  # Falcon, arXiv 2311.16867, in petaflop-days
+        (40, 1e12, (), 2800 * 8.64e19),
+        (180, 3.5e12, (), 43_500 * 8.64e19),
+    ],
+)
+def test_the_operations_of_palm_and_falcon(billions, tokens, attention, flops):
+    assert training_flops(billions * 1e9, tokens, *attention) == pytest.approx(flops, rel=0.01)
+
+
+def test_bloomberg_gpt():
+    """arXiv 2303.17564: with ALiBi and a norm after the embedding; 569 billion tokens, with full recomputation."""
+    assert num_parameters(Shape(70, 7680, 40, 2048, 131_072)) - 2048 * 7680 + 2 * 7680 == 50_558_868_480
+    assert megatron_flops(70, 7680, 131_072, 2048, 569e9 / 2048) == pytest.approx(2.36e23, rel=0.02)
+
+
+@pytest.mark.parametrize(
     ("millions", "days"),
     [(125, 2.60), (356, 7.42), (760, 15.8), (1320, 27.5), (2650, 55.2), (6660, 139), (12_850, 268), (174_600, 3640)],
 )
