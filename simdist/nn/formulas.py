@@ -10,6 +10,7 @@ from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
+from simdist.nn.kaplan import KaplanBest, kaplan_best, kaplan_loss, kaplan_steps_loss
 from simdist.nn.lora import lora_parameters, map_sizes
 from simdist.nn.megatron import (
     megatron_activation_bytes,
@@ -24,12 +25,9 @@ from simdist.nn.megatron import (
 )
 from simdist.nn.scaling import (
     DeepSeekBest,
-    KaplanBest,
     LossLaw,
     StepLaw,
     deepseek_best,
-    kaplan_best,
-    kaplan_loss,
     repeated_tokens,
     step_law,
 )
@@ -44,6 +42,7 @@ __all__ = [
     "galore_state",
     "kaplan_best",
     "kaplan_loss",
+    "kaplan_steps_loss",
     "kv_cache_bytes",
     "lora_parameters",
     "matmul_flops",

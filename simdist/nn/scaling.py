@@ -7,32 +7,27 @@ least where α A / N^α = β B / D^β:
 
     N  =  G (C/6)^(β/(α+β))      D  =  (C/6)^(α/(α+β)) / G      G  =  (α A / β B)^(1/(α+β))
 
-An earlier law has no floor: `kaplan_loss`, and `kaplan_best`; a later one, `deepseek_best`, says batch and rate, too,
-as does `step_law` for any model and tokens. Of tokens that are read several times all take `repeated_tokens`.
+An earlier law has no floor: `simdist.nn.kaplan`; a later one, `deepseek_best`, says batch and rate, too, as does
+`step_law` for any model and tokens. Of tokens that are read several times all take `repeated_tokens`.
 
 Source: Hoffmann et al. 2022 (Chinchilla), arXiv 2203.15556, section 3.3, equations 4 and 10; Besiroglu et al. 2024,
 arXiv 2404.10102.
 """
 
 from dataclasses import dataclass
-from math import expm1, inf, pow
+from math import expm1, pow
 from typing import NamedTuple
 
 from simdist.errors import as_declared, require_least, require_more
 
 __all__ = [
     "DeepSeekBest",
-    "KaplanBest",
     "LossLaw",
     "StepLaw",
     "deepseek_best",
-    "kaplan_best",
-    "kaplan_loss",
     "repeated_tokens",
     "step_law",
 ]
-
-_PETAFLOP_DAY = 1e15 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,79 +113,6 @@ class LossLaw:
         require_more("loss", loss, self.floor + self.model / pow(parameters, self.model_exponent))
         rest = loss - self.floor - self.model / pow(parameters, self.model_exponent)
         return pow(self.data / rest, 1 / self.data_exponent)
-
-
-def kaplan_loss(
-    parameters: float = inf,
-    tokens: float = inf,
-    *,
-    model: float = 8.8e13,
-    data: float = 5.4e13,
-    model_exponent: float = 0.076,
-    data_exponent: float = 0.095,
-) -> float:
-    """((N_c/N)^(α/β) + D_c/D)^β, in nats a token; (N_c/N)^α with data enough, (D_c/D)^β of a model large enough.
-
-        kaplan_loss(1.5e9)                              # 2.30; of a model twice as large 5% less
-        kaplan_loss(tokens=22e9)                        # 2.10
-
-    Args:
-        parameters: N, without embeddings: see `simdist.nn.formulas.num_parameters`.
-        tokens: D.
-        model, data, model_exponent, data_exponent: N_c, D_c, α and β of one limit at a time; fitted together, where
-            both count, 6.4e13, 1.8e13, 0.076 and 0.103.
-
-    Raises:
-        ArgumentError: a number is not above 0.
-
-    Source: Kaplan et al. 2020, arXiv 2001.08361, equations 1.1, 1.2 and 1.5, table 2.
-    """
-    sizes = {"parameters": parameters, "tokens": tokens, "model": model, "data": data}
-    for name, number in (sizes | {"model_exponent": model_exponent, "data_exponent": data_exponent}).items():
-        require_more(name, number, 0)
-    return pow(pow(model / parameters, model_exponent / data_exponent) + data / tokens, data_exponent)
-
-
-class KaplanBest(NamedTuple):
-    """What some operations are best spent on, by the law of Kaplan et al.
-
-    Attributes:
-        loss: in nats a token, with batches much smaller than batch_tokens; as large ones take twice the operations.
-        parameters: without embeddings.
-        tokens: read once each.
-        batch_tokens: the critical batch size: see `simdist.optim.batch_trade`.
-        steps: the least of them.
-    """
-
-    loss: float
-    parameters: float
-    tokens: float
-    batch_tokens: float
-    steps: float
-
-
-@as_declared
-def kaplan_best(flops: float) -> KaplanBest:
-    """(3.1e8/C)^0.050 is the least loss for C petaflop-days, and so on: a larger model takes most of C, N ~ C^0.73.
-
-        kaplan_best(8.64e19)                            # a petaflop-day: 2.66, for 1.3 billion parameters
-
-    `LossLaw` takes as many more tokens as parameters; one reason is that this one's runs had the same schedule of the
-    learning rate, however many tokens they read.
-
-    Args:
-        flops: C, of the whole run.
-
-    Raises:
-        ArgumentError: there are no operations.
-
-    Source: Kaplan et al. 2020, arXiv 2001.08361, equation 1.3 and appendix A, tables 5 and 6; Hoffmann et al. 2022,
-    section 2 (the reason).
-    """
-    require_more("flops", flops, 0)
-    c = flops / _PETAFLOP_DAY
-    sizes = 1.3e9 * pow(c, 0.73), 2e10 * pow(c, 0.27), 2e6 * pow(c, 0.24), 5.4e3 * pow(c, 0.03)
-    return KaplanBest(pow(3.1e8 / c, 0.05), *sizes)
 
 
 class DeepSeekBest(NamedTuple):

@@ -8,6 +8,7 @@ from simdist.nn.formulas import (
     deepseek_best,
     kaplan_best,
     kaplan_loss,
+    kaplan_steps_loss,
     megatron_flops,
     repeated_tokens,
     step_law,
@@ -89,6 +90,25 @@ def test_the_laws_of_kaplan_et_al():
     for n in (1e8, 1e9, 1e10):
         more = kaplan_loss(n, 5000 * n**0.74, **fitted) / kaplan_loss(n, **fitted)
         assert more == pytest.approx(1.02, abs=0.005)
+
+
+def stopped(share, loss=2.5, alpha=0.077, beta=0.76):
+    """N and S of a run to this loss whose second term is this share of the first."""
+    return 6.5e13 / (loss / (1 + share)) ** (1 / alpha), 2.1e3 / (loss * share / (1 + share)) ** (1 / beta)
+
+
+def test_runs_that_stop_early_by_kaplan_et_al():
+    """Appendix B: 2.7 times the parameters, 7.7 times fewer steps, 65% fewer operations at 10% than at 2%; and no
+    other share than α/β takes fewer.
+    """
+    (early, few), (late, many) = stopped(0.1), stopped(0.02)
+    assert kaplan_steps_loss(early, few) == pytest.approx(2.5) == kaplan_steps_loss(late, many)
+    assert early / late == pytest.approx(2.7, abs=0.05)
+    assert many / few == pytest.approx(7.7, rel=0.03)
+    assert 1 - early * few / (late * many) == pytest.approx(0.65, abs=0.01)
+    work = {share: stopped(share)[0] * stopped(share)[1] for share in (0.02, 0.05, 0.077 / 0.76, 0.15, 0.3)}
+    assert min(work, key=work.get) == 0.077 / 0.76
+    assert kaplan_steps_loss(1e9, 1e12) == pytest.approx(kaplan_loss(1e9), rel=0.02)
 
 
 def test_what_operations_are_best_spent_on_by_kaplan_et_al():
@@ -175,6 +195,9 @@ def test_numbers_that_mean_nothing():
     for wrong in ("parameters", "tokens", "model", "data", "model_exponent", "data_exponent"):
         with pytest.raises(ArgumentError, match=f"{wrong} is 0; needs more than 0"):
             kaplan_loss(**{wrong: 0})
+    for wrong in ({"steps": 0}, {"least": 0}):
+        with pytest.raises(ArgumentError, match=f"{next(iter(wrong))} is 0; needs more than 0"):
+            kaplan_steps_loss(**{"parameters": 1, "steps": 1, **wrong})
     for made in (
         lambda: LossLaw().loss(0, 1),
         lambda: LossLaw().loss(1, 0),
