@@ -113,6 +113,28 @@ def test_bloom():
     assert 1.2 < flops / 150e12 < 1.24
 
 
+@pytest.mark.slow(but=1)
+@pytest.mark.parametrize(
+    ("model", "card", "ranks", "how", "batch", "tflops", "ratio"),
+    [
+        ("gpt-neox-20b", "a100-40", 96, {"tp": 2, "pp": 4, "zero": 1, "micro_batches": 32}, 1536, 117, 1.36),
+        ("opt-175b", "a100", 992, {"tp": 8, "zero": 3}, 992, 147, 1.24),
+    ],
+)
+def test_gpt_neox_and_opt(model, card, ranks, how, batch, tflops, ratio):
+    """arXiv 2204.06745, on DeepSpeed's pipeline, batches of 3.15 million tokens; and 2205.01068, by FSDP with tensor
+    parallelism, of two million. Both count full recomputation among the operations.
+    """
+    config = Config(model=model, precision="bf16", global_batch_size=batch, **how, **FULL, device="phantom")
+    cluster = preset(card)
+    device = replace(cluster.device, flops_efficiency=0.85, memory_efficiency=0.5)
+    plan = planned(config, Workbench(cluster.with_(device=device), ranks))
+    assert plan.num_bytes < device.memory_bytes, "as it did there"
+    size = shape(config)
+    flops = megatron_flops(size.layers, size.width, size.vocabulary, size.context, batch) / ranks / plan.step.seconds
+    assert flops / 1e12 / tflops == pytest.approx(ratio, abs=0.01)
+
+
 def llama_3(ranks, cluster=H100, **more):
     """The plan of 405B on H100s, at their peak if not given, and TFLOP/s a device."""
     size = {"block": "llama", "layers": 126, "width": 16384, "heads": 128, "kv_heads": 8, "ffn_width": 53248}
