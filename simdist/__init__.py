@@ -13,9 +13,10 @@ One program, two worlds:
     sd.run(program, ranks=4)                  # virtual ranks, in this process
     sd.run(program, ranks=4, world="mpi")     # four processes under mpirun
 
-What papers say is there as functions: `collectives.formula`, `nn.formulas`, the formulas of `parallel.zero`,
-`parallel.tensor`, `parallel.pipeline` and `parallel.compression`, and those of `planning`, `cluster`, `optim`,
-`asynchronous` and `training.checkpoint`. The README lists them.
+What papers say is there as functions: `collectives.formula`, `bench.measure`, `nn.formulas`, the formulas of
+`parallel.zero`, `parallel.tensor`, `parallel.sequence`, `parallel.expert`, `parallel.pipeline` and
+`parallel.compression`, and those of `planning`, `cluster`, `optim`, `asynchronous` and `training.checkpoint`. The
+README lists them.
 """
 
 from simdist import start  # first: it handles Ctrl-C while the other imports run
