@@ -175,7 +175,7 @@ def sparse_formula(algorithm: str, items: int, kept: float, ranks: int, itemsize
         ok-topk         (2p + 2 lg p)α + 6k (p-1)/p β at most       split evenly; the k largest sums are gathered
 
     Of split, SparCML's, s is twice the `sparse_sum_nonzeros`, those of places drawn at random, or n if that is less:
-    between (4k (p-1)/p), where all ranks have the same items, and (2k + n)(p-1)/p. No algorithm sends less than
+    between 4k (p-1)/p, where all ranks have the same items, and (2k + n)(p-1)/p. No algorithm sends less than
     2k (p-1)/p, and the array itself takes 2n (p-1)/p.
 
         sparse_formula("ok-topk", 133_000_000, 1_330_000, 256).bytes        # a per cent of BERT: 3% of all its bytes
