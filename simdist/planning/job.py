@@ -18,7 +18,7 @@ from simdist.parallel.pipeline.schedules import maker
 from simdist.parallel.zero.unit import grouped, least_items, padded, uses
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members, misfit
-from simdist.planning.scope import check_known
+from simdist.planning.scope import check_known, too_long
 from simdist.planning.workbench import Workbench
 from simdist.training.config import Config
 from simdist.training.layout import mesh_sizes
@@ -89,8 +89,8 @@ class Job:
 
     Raises:
         ArgumentError: a feature is not predicted, the axes of the mesh do not multiply to the number of ranks,
-            micro-batches differ in size, ranks that share layers do not fill nodes evenly, or dp is not a multiple of
-            shards.
+            micro-batches differ in size or are too long, ranks that share layers do not fill nodes evenly, or dp is
+            not a multiple of shards.
     """
 
     def __init__(self, config: Config, bench: Workbench) -> None:
@@ -112,6 +112,8 @@ class Job:
                 f"global_batch_size is {config.global_batch_size}; plans need a multiple of {readers * count}: "
                 f"{counted(count, 'micro-batch')} on each of {readers} ranks"
             )
+        if why := too_long(self.windows, config.context_bytes):
+            raise ArgumentError(why)
         self.pipelined = config.method == PIPELINE
         self.cut = bench.cut(config)
 

@@ -6,11 +6,16 @@ from typing import Any
 from simdist.errors import ArgumentError
 from simdist.training.methods import CUT_METHODS
 from simdist.training.pipelines import is_updating
+from simdist.words import counted
 
-__all__ = ["MOST_MICRO_BATCHES", "check_known"]
+__all__ = ["MOST_MICRO_BATCHES", "MOST_TOKENS", "check_known", "too_long"]
 
 MOST_MICRO_BATCHES = 1 << 14
 """The largest number that is predicted: they are timed one by one."""
+MOST_TOKENS = 1 << 24
+"""The most tokens of a micro-batch that is predicted: a sample of its text is made and sorted. No device has room for
+the activations of more, except of toy models.
+"""
 
 _EXECUTED = "; simdist train --world virtual --device phantom times others"
 
@@ -30,3 +35,10 @@ def check_known(settings: Mapping[str, Any]) -> None:
         )
     if (count := settings.get("micro_batches") or 1) > MOST_MICRO_BATCHES:
         raise ArgumentError(f"micro_batches is {count}; plans are of at most {MOST_MICRO_BATCHES:,}")
+
+
+def too_long(windows: int, context: int) -> str:
+    """Why a micro-batch of so many windows of so many tokens is not predicted; empty if it is."""
+    if (tokens := windows * context) <= MOST_TOKENS:
+        return ""
+    return f"{counted(windows, 'window')} in a micro-batch are {tokens:,} tokens; plans are of at most {MOST_TOKENS:,}"

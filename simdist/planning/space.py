@@ -12,7 +12,7 @@ from simdist.errors import ArgumentError, require_kind
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.parallel.even import divisors
 from simdist.planning.group import misfit
-from simdist.planning.scope import MOST_MICRO_BATCHES, check_known
+from simdist.planning.scope import MOST_MICRO_BATCHES, check_known, too_long
 from simdist.training.config import Config, options, typed
 from simdist.training.methods import CUTTING, PIPELINE
 from simdist.training.models import sized
@@ -48,7 +48,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         zero, schedule                      0 to 3 without a pipeline; 0 and 1, which send less, and SCHEDULES with one
         chunks                              2, and more that leave each stage as many blocks
         shards                              all of dp, and the number that fit in a node
-        micro_batches                       1, 2, 4, …, or each of 1, 2, 4, … windows; up to MOST_MICRO_BATCHES
+        micro_batches                       1, 2, 4, …, or each of 1, 2, 4, … windows; within the limits of `scope`
         sequence_parallel                   on and off
         recompute                           none, then selective, then full
 
@@ -96,7 +96,8 @@ def _settings(
     given: Mapping[str, Any], meshes: Iterable[dict[str, int]], cluster: Cluster, reasons: Counter[str]
 ) -> Iterator[dict[str, Any]]:
     """All combinations, possible or not; adds to `reasons` why others are left out."""
-    batch = given.get("global_batch_size") or Config(model=given["model"]).global_batch_size
+    default = Config(model=given["model"])
+    batch, context = (given.get(name) or getattr(default, name) for name in ("global_batch_size", "context_bytes"))
     for mesh in meshes:
         copies = mesh["dp"] * mesh["ep"]
         windows, uneven = divmod(batch, copies)
@@ -109,7 +110,7 @@ def _settings(
         axes = {axis: size for axis, size in mesh.items() if size > 1 or axis == "dp"}
         sharded = [{}, {"sequence_parallel": True}] if mesh["tp"] > 1 and "sequence_parallel" not in given else [{}]
         attending = [{}, {"ulysses": True}] if mesh["sp"] > 1 and not given.keys() & _ATTENTION else [{}]
-        for micro_batches in _micro_batches(given, windows, reasons):
+        for micro_batches in _micro_batches(given, windows, context, reasons):
             for method in _methods(given, mesh["pp"]):
                 shards = _shards(given, mesh, cluster) if {**given, **method}.get("zero") else [{}]
                 chunks = _chunks({**given, **method}, mesh["pp"])
@@ -141,16 +142,20 @@ def _meshes(given: Mapping[str, Any], ranks: int, cluster: Cluster, misfits: Cou
                     misfits[f"dp {dp} x pp {pp} x {inside} that share layers are {dp * pp * inside} ranks"] += 1
 
 
-def _micro_batches(given: Mapping[str, Any], windows: int, reasons: Counter[str]) -> Sequence[int]:
+def _micro_batches(given: Mapping[str, Any], windows: int, context: int, reasons: Counter[str]) -> Sequence[int]:
     """The numbers to try: powers of two, and those for which each has a power of two of windows."""
     powers = [1 << k for k in range(windows.bit_length())]
-    if "micro_batches" not in given:
-        found = {n for power in powers if windows % power == 0 for n in (power, windows // power)}
-        return sorted((n for n in found if n <= MOST_MICRO_BATCHES), reverse=True)
-    if windows % given["micro_batches"]:
-        reasons[f"{windows} windows of a rank do not split evenly into {given['micro_batches']} micro-batches"] += 1
-        return []
-    return [given["micro_batches"]]
+    even = {n for power in powers if windows % power == 0 for n in (power, windows // power)}
+    counts = sorted((n for n in even if n <= MOST_MICRO_BATCHES), reverse=True)
+    if "micro_batches" in given:
+        counts = [given["micro_batches"]]
+        if windows % counts[0]:
+            reasons[f"{windows} windows of a rank do not split evenly into {counts[0]} micro-batches"] += 1
+            return []
+    found = [n for n in counts if not too_long(windows // n, context)]
+    if not found:
+        reasons[too_long(windows // counts[0], context)] += 1
+    return found
 
 
 def _methods(given: Mapping[str, Any], pp: int) -> Iterator[dict[str, Any]]:

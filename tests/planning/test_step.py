@@ -237,6 +237,7 @@ def check_over_slow_links(schedule, bytes_per_s):
         ({"schedule": "pipedream", "pp": 2, "micro_batches": 2}, "schedule is pipedream; plans are of those"),
         ({"method": "map-reduce", "device": "cpu"}, "method is map-reduce; plans are of method ddp"),
         ({"micro_batches": 10**6, "global_batch_size": 10**7}, "micro_batches is 1000000; plans are of at most 16,384"),
+        ({"global_batch_size": 10**12}, r"windows in a micro-batch are [\d,]+ tokens; plans are of at most 16,777,216"),
         ({"zero": 3, "offload": "parameters"}, "plans are of offload none; simdist train --world virtual"),
         ({"zero": 3, "shards": 3}, "shards is 3, and dp 8; needs a divisor"),
         (
