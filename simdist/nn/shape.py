@@ -13,6 +13,8 @@ BLOCKS = ("gpt2", "llama")
 RECOMPUTATIONS = ("none", "selective", "full")
 
 _MULTIPLE = 256  # the default size inside a Llama MLP is a multiple of this
+_LEAST = dict.fromkeys(("layers", "experts", "top_k", "shared_experts", "dense_layers"), 0)
+"""The least that a whole number may be; others 1."""
 
 
 @dataclass(frozen=True)
@@ -103,20 +105,17 @@ class Shape:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
+            if each.type in (int, int | None) and value is not None:
+                require_whole(each.name, value, _LEAST.get(each.name, 1))
             if isinstance(value, Integral) and not isinstance(value, bool):  # NumPy's overflow in large models
                 object.__setattr__(self, each.name, int(value))
-        for name, least in (("layers", 0), ("width", 1), ("heads", 1), ("context", 1), ("vocabulary", 1)):
-            require_whole(name, getattr(self, name), least)
         require_share("dropout", self.dropout)
-        for name in ("head_width", "kv_latent_width", "query_latent_width", "rope_width", "ffn_width"):
-            if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name), 1)
         if self.head_width is None and self.width % self.heads:
             raise ArgumentError(f"width is {self.width} and heads is {self.heads}; needs a multiple of the heads")
         self._check_experts()
-        if self.group is not None and (self.group < 1 or self.context % self.group):
+        if self.group is not None and self.context % self.group:
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
-        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+        if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ArgumentError(f"kv_heads is {self.kv_heads} and heads is {self.heads}; needs a divisor of the heads")
         if not self.rope_base > 1:
             raise ArgumentError(f"rope_base is {self.rope_base}; needs more than 1")
@@ -134,21 +133,18 @@ class Shape:
 
     def _check_experts(self) -> None:
         """Raise ArgumentError unless the experts, and the blocks without them, are possible."""
-        if self.experts < 0 or (self.experts and not 1 <= self.top_k <= self.experts):
+        if self.experts and not 1 <= self.top_k <= self.experts:
             raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 <= top_k <= experts")
-        for name, least in (("shared_experts", 0), ("expert_every", 1)):
-            value = getattr(self, name)
-            if value < least or (value > least and not self.experts):
-                have = f"{name} is {value} and experts is {self.experts}"
-                raise ArgumentError(f"{have}; needs at least {least}, and {least} without experts")
-        if not 0 <= self.dense_layers <= (self.layers if self.experts else 0):
+        for name, without in (("shared_experts", 0), ("expert_every", 1)):
+            if (value := getattr(self, name)) != without and not self.experts:
+                raise ArgumentError(f"{name} is {value} and experts is 0; needs {without} without experts")
+        if self.dense_layers > (self.layers if self.experts else 0):
             have = f"dense_layers is {self.dense_layers}, layers {self.layers} and experts {self.experts}"
-            raise ArgumentError(f"{have}; needs from 0 to the layers, and 0 without experts")
-        any_dense = self.dense_layers or self.expert_every > 1
-        if self.dense_ffn_width is not None and (self.dense_ffn_width < 1 or not any_dense):
-            have = f"dense_ffn_width is {self.dense_ffn_width}, dense_layers {self.dense_layers}"
+            raise ArgumentError(f"{have}; needs at most the layers, and 0 without experts")
+        if self.dense_ffn_width is not None and not self.dense_layers and self.expert_every == 1:
             raise ArgumentError(
-                f"{have} and expert_every {self.expert_every}; needs at least 1, and blocks without experts"
+                f"dense_ffn_width is {self.dense_ffn_width}, dense_layers 0 and expert_every 1; needs blocks without "
+                "experts"
             )
         if self.experts and 0 < self.layers < self.dense_layers + self.expert_every:
             have = f"experts is {self.experts}, layers {self.layers}, dense_layers {self.dense_layers}"
