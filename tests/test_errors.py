@@ -132,7 +132,7 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
         (lambda: mlp(4, 4, 8, 1.5), "hidden_layers is 1.5; needs a whole number"),
         (lambda: mlp(4, 4, 8, 1).forward(np.zeros((2, 9), np.uint8)), "windows of 9 bytes; this model needs 5"),
         (lambda: mlp(4, 4, 8, 1).forward(np.zeros((2, 5))), r"windows are float64 of shape \(2, 5\); needs uint8"),
-        (lambda: mlp(4, 4, 8, 1).forward(3), r"windows are 3; needs uint8 of shape \(n, length\)"),
+        (lambda: mlp(4, 4, 8, 1).forward(3), r"windows are 3; needs uint8 of shape \(n, length\), and"),
         (lambda: TEXT.split(5, float("nan"), 0), "validation_share is nan; needs at least 0"),
         (lambda: TEXT.split(5, 0.1, -1), "seed is -1; needs at least 0"),
         (lambda: Batches(TEXT.split(5, 0.1, 0)[0], 4, 0).part(0, 5, 1), "rank is 5 of 1; needs at least 0 and less"),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from simdist.arrays import Array
-from simdist.errors import require_kind
+from simdist.errors import ArrayError, require_kind
 from simdist.nn.layers import Layer, Recompute, Residual, Sequence
 from simdist.nn.model import Model
 from simdist.nn.parts import Parts
@@ -85,4 +85,6 @@ def _norm(parts: Parts, shape: Shape) -> Callable[[str, int], Layer]:
 
 def _next_tokens(windows: Array) -> tuple[Array, Array]:
     """Each token's target is the one after it."""
+    if windows.shape[1] < 2:
+        raise ArrayError("windows of 1 token; this model needs at least 2, the last to predict")
     return windows[:, :-1], windows[:, 1:]

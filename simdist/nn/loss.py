@@ -3,10 +3,13 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
-from simdist.arrays import Array, hold
+import numpy as np
+
+from simdist.arrays import Array, hold, kind_of
+from simdist.errors import ArrayError
 from simdist.nn import functional as f
 
-__all__ = ["CrossEntropy", "Loss"]
+__all__ = ["CrossEntropy", "Loss", "check_targets"]
 
 
 class Loss(ABC):
@@ -46,9 +49,14 @@ class CrossEntropy(Loss):
     """-log softmax(logits)[target], where one process has all logits."""
 
     def forward(self, logits: Array, targets: Array) -> tuple[float, Any]:
-        """The context is the probabilities, the targets, and the logits' shape and dtype."""
-        flat = targets.reshape(-1)
-        total, p = f.cross_entropy(logits.reshape(len(flat), logits.shape[-1]), flat)
+        """The context is the probabilities, the targets, and the logits' shape and dtype.
+
+        Raises:
+            ArrayError: a target is none of the classes.
+        """
+        flat, classes = targets.reshape(-1), logits.shape[-1]
+        check_targets(flat, logits, classes)
+        total, p = f.cross_entropy(logits.reshape(len(flat), classes), flat)
         hold("activations", p, "loss")
         return total, (p, flat, logits.shape, logits.dtype)
 
@@ -59,4 +67,14 @@ class CrossEntropy(Loss):
 
     def last(self, logits: Array, place: int = -1) -> Array:
         """Its row of the logits."""
-        return logits.reshape(len(logits), -1, logits.shape[-1])[:, place]
+        return logits if logits.ndim == 2 else logits[:, place]
+
+
+def check_targets(targets: Array, logits: Array, classes: int) -> None:
+    """Raise ArrayError if a target is none of so many classes: its loss would be that of no class."""
+    if np.iinfo(targets.dtype).max < classes or not targets.size or kind_of(logits) == "phantom":
+        return  # bytes are, in most models
+    least, most = int(targets.min()), int(targets.max())
+    if least < 0 or most >= classes:
+        wrong = least if least < 0 else most
+        raise ArrayError(f"a target is {wrong}; needs at least 0 and less than {classes}, the number of classes")

@@ -62,9 +62,7 @@ class Model:
         Raises:
             ArrayError: windows are not whole numbers, or not of a shape or a length that the model takes.
         """
-        if getattr(windows, "ndim", 0) != 2 or windows.dtype.kind not in "ui":
-            told = f"{windows.dtype} of shape {windows.shape}" if hasattr(windows, "dtype") else repr(windows)[:60]
-            raise ArrayError(f"windows are {told}; needs uint8 of shape (n, length)")
+        _check_texts("windows", windows)
         return self._examples(moved(windows, self.parameters.kind))
 
     def forward(
@@ -86,7 +84,12 @@ class Model:
         return self.loss.total(total), [context, of_loss]
 
     def logits(self, tokens: Array, observer: Observer | None = None) -> Array:
-        """The logits of the next token, shape (n, classes), after each row of tokens, shape (n, length), uint8."""
+        """The logits of the next token, shape (n, classes), after each row of tokens, shape (n, length), uint8.
+
+        Raises:
+            ArrayError: tokens are not whole numbers, or not of such a shape, or there are none.
+        """
+        _check_texts("tokens", tokens)
         padded = moved(self.padded(tokens), self.parameters.kind)
         with overflow(self.parameters.dtype):
             logits, _ = self.layers.forward(padded, None, observer)
@@ -113,3 +116,10 @@ class Model:
         dy = self.loss.backward(of_loss, scale)
         hold("buffers", dy, "loss")
         return dy
+
+
+def _check_texts(name: str, texts: Array) -> None:
+    """Raise ArrayError unless these are texts of at least one token, a row each."""
+    if getattr(texts, "ndim", 0) != 2 or texts.dtype.kind not in "ui" or not texts.shape[1]:
+        told = f"{texts.dtype} of shape {texts.shape}" if hasattr(texts, "dtype") else repr(texts)[:60]
+        raise ArrayError(f"{name} are {told}; needs uint8 of shape (n, length), and a length of at least 1")

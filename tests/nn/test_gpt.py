@@ -53,6 +53,33 @@ def test_it_sees_no_future(shape):
     assert not np.allclose(logits[:, 3:], later[:, 3:])
 
 
+@pytest.mark.parametrize("wrong", [11, 300, -1])
+def test_a_target_beyond_the_vocabulary_is_an_error_as_in_pytorch(wrong):
+    """Its loss was that of no class, if it was a text's last token, which is none of the inputs."""
+    torch = pytest.importorskip("torch")
+    model, batch = bound(Shape(1, 8, 2, 5, vocabulary=11)), windows(2, Shape(1, 1, 1, 5, vocabulary=11)).astype(int)
+    batch[1, -1] = wrong
+    logits, _ = model.layers.forward(batch[:, :-1])
+    with pytest.raises(IndexError, match="out of bounds"):
+        torch.nn.functional.cross_entropy(torch.tensor(logits).reshape(-1, 11), torch.tensor(batch[:, 1:]).reshape(-1))
+    with pytest.raises(ArrayError, match=f"^a target is {wrong}; needs at least 0 and less than 11, the number of"):
+        model.forward(batch)
+
+
+def test_a_text_needs_a_token():
+    model = bound(SMALL)
+    with pytest.raises(ArrayError, match="^windows of 1 token; this model needs at least 2, the last to predict$"):
+        model.forward(windows(2)[:, :1])
+    for wrong, told in (
+        (windows(2)[:, :0], r"uint8 of shape \(2, 0\)"),
+        (np.zeros((2, 3)), "float64 of shape"),
+        ([], r"\[\]"),
+    ):
+        with pytest.raises(ArrayError, match=f"^tokens are {told}.*; needs uint8 of shape"):
+            model.logits(wrong)
+    assert model.logits(windows(0)[:, :3]).shape == (0, 256), "of no texts there are none"
+
+
 def test_fewer_tokens_than_places_are_enough_and_more_are_too_many():
     model, batch = bound(SMALL), windows(2)
     whole, part = (model.layers.forward(x)[0] for x in (batch[:, :5], batch[:, :3]))

@@ -10,6 +10,7 @@ from simdist.collectives import all_gather, all_reduce, broadcast
 from simdist.comm import Communicator
 from simdist.nn import Loss
 from simdist.nn import functional as f
+from simdist.nn.loss import check_targets
 from simdist.parallel.sequence.split import Split
 from simdist.parallel.total import total
 
@@ -47,6 +48,7 @@ class VocabularyParallelCrossEntropy(Loss):
         if self.split is not None:
             targets = self.split.part(targets)
         flat, classes = targets.reshape(-1), logits.shape[-1]
+        check_targets(flat, logits, self.comm.size * classes)
         total, p = f.cross_entropy(logits.reshape(len(flat), classes), flat, self.comm.rank * classes, self._combine)
         hold("activations", p, "loss")
         return total, (p, flat, logits.shape, logits.dtype)
