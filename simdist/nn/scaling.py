@@ -110,9 +110,9 @@ class LossLaw:
         Source: Sardana, Portes, Doubov, Frankle 2024, arXiv 2401.00448, section 2.
         """
         require_more("parameters", parameters, 0)
-        require_more("loss", loss, self.floor + self.model / pow(parameters, self.model_exponent))
-        rest = loss - self.floor - self.model / pow(parameters, self.model_exponent)
-        return pow(self.data / rest, 1 / self.data_exponent)
+        least = self.floor + self.model / pow(parameters, self.model_exponent)
+        require_more("loss", loss, least)
+        return pow(self.data / (loss - least), 1 / self.data_exponent)
 
 
 class DeepSeekBest(NamedTuple):

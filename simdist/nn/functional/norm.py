@@ -33,21 +33,8 @@ def layer_norm(x: Array, gain: Array, bias: Array) -> tuple[Array, Array, Array]
 
     Source: Ba, Kiros, Hinton 2016, arXiv 1607.06450, section 3.
     """
-    x_rows = as_rows(x)
-    y, z = np.empty_like(x_rows), np.empty_like(x_rows)
-    gain, bias, average = widened(gain), widened(bias), _average(x)
-    r = np.empty_like(average, shape=(len(x_rows), 1))
-    for part in _blocks(x_rows):
-        xs, zs, ys, rs = widened(x_rows[part]), room(z[part]), room(y[part]), r[part]
-        np.subtract(xs, np.vecdot(xs, average)[:, None], out=zs)
-        _fill_factors(rs, zs)
-        zs *= rs
-        np.multiply(zs, gain, out=ys)
-        ys += bias
-        settle(z[part], zs)
-        settle(y[part], ys)
     charge(7 * x.size, 3 * x.nbytes)
-    return y.reshape(x.shape), z.reshape(x.shape), r
+    return _forward(x, gain, bias)
 
 
 @fused("norm")
@@ -84,18 +71,8 @@ def rms_norm(x: Array, gain: Array) -> tuple[Array, Array, Array]:
 
     Source: Zhang and Sennrich 2019, arXiv 1910.07467, equation 4; the 1e-5 is added as in common implementations.
     """
-    x_rows = as_rows(x)
-    y, z, gain = np.empty_like(x_rows), np.empty_like(x_rows), widened(gain)
-    r = np.empty_like(x, shape=(len(x_rows), 1), dtype=working_dtype(x.dtype))
-    for part in _blocks(x_rows):
-        xs, zs, ys, rs = widened(x_rows[part]), room(z[part]), room(y[part]), r[part]
-        _fill_factors(rs, xs)
-        np.multiply(xs, rs, out=zs)
-        np.multiply(zs, gain, out=ys)
-        settle(z[part], zs)
-        settle(y[part], ys)
     charge(4 * x.size, 3 * x.nbytes)
-    return y.reshape(x.shape), z.reshape(x.shape), r
+    return _forward(x, gain)
 
 
 @fused("norm")
@@ -113,6 +90,26 @@ def rms_norm_backward_weight(z: Array, dy: Array, dgain: Array) -> None:
         gains += column_sums(widened(dy_rows[part]) * z_rows[part])
     settle(dgain, gains)
     charge(2 * z.size, 2 * z.nbytes)
+
+
+def _forward(x: Array, gain: Array, bias: Array | None = None) -> tuple[Array, Array, Array]:
+    """Either norm: without a bias the means of rows are not subtracted."""
+    x_rows, gain = as_rows(x), widened(gain)
+    y, z = np.empty_like(x_rows), np.empty_like(x_rows)
+    r = np.empty_like(x, shape=(len(x_rows), 1), dtype=working_dtype(x.dtype))
+    average, bias = (None, None) if bias is None else (_average(x), widened(bias))
+    for part in _blocks(x_rows):
+        xs, zs, ys, rs = widened(x_rows[part]), room(z[part]), room(y[part]), r[part]
+        if average is not None:
+            xs = np.subtract(xs, np.vecdot(xs, average)[:, None], out=zs)
+        _fill_factors(rs, xs)
+        np.multiply(xs, rs, out=zs)
+        np.multiply(zs, gain, out=ys)
+        if bias is not None:
+            ys += bias
+        settle(z[part], zs)
+        settle(y[part], ys)
+    return y.reshape(x.shape), z.reshape(x.shape), r
 
 
 def _backward_input(z: Array, r: Array, gain: Array, dy: Array, average: Array | None = None) -> Array:
