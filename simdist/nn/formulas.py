@@ -190,10 +190,14 @@ def kv_cache_bytes(
     return kept * features * item_bytes / sharing
 
 
+def _perceptron_weights(shape: Shape, f: int) -> int:
+    """The entries of the matrices of an MLP with f features inside."""
+    return (3 if shape.is_llama else 2) * shape.width * f
+
+
 def _perceptron_parameters(shape: Shape, f: int) -> int:
-    """The parameters of an MLP with f features inside."""
-    h = shape.width
-    return 3 * h * f if shape.is_llama else 2 * h * f + f + h
+    """The same with biases."""
+    return _perceptron_weights(shape, f) + (0 if shape.is_llama else f + shape.width)
 
 
 @as_declared
@@ -254,7 +258,7 @@ def model_flops(shape: Shape, sequences: float, causal: bool = False) -> float:
 def _used(shape: Shape, seen: float) -> float:
     """The multiplications that a token needs in a block's forward, if it attends to `seen` tokens."""
     h = shape.width
-    perceptron = (3 if shape.is_llama else 2) * h * shape.ffn_features
+    perceptron = _perceptron_weights(shape, shape.ffn_features)
     if shape.experts:
         perceptron = (shape.top_k + shape.shared_experts) * perceptron + h * shape.experts
     return _attention_weights(shape) + perceptron + (shape.query_width + shape.attention_width) * seen
@@ -263,7 +267,7 @@ def _used(shape: Shape, seen: float) -> float:
 def _perceptron_flops(shape: Shape, b: int) -> int:
     """The operations in one forward of a block's MLP, or of its experts and their router."""
     s, h, experts = shape.context, shape.width, shape.experts
-    each = (6 if shape.is_llama else 4) * h * shape.ffn_features
+    each = 2 * _perceptron_weights(shape, shape.ffn_features)
     if not experts:
         return b * s * each
     group = shape.group or s

@@ -165,9 +165,11 @@ def _overlapped(job: Job) -> float:
     sent = travel(job, pieces)
     took: list[tuple[float, ...]] = []
     for layer, sent_s, weights in zip(job.anatomy.layers, _sent(job, pieces, sent), job.anatomy.weights, strict=True):
-        before = (0.0,) * 4 if weights else took.pop()  # a layer without weights counts with the one before it
         own = layer.seconds["F"], layer.seconds["B"], *sent_s
-        took.append(tuple(map(sum, zip(before, own, strict=True))))
+        if weights:
+            took.append(own)
+        else:  # it counts with the layer before it
+            took[-1] = tuple(map(add, took[-1], own))
     begins, ends = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for i, piece in enumerate(pieces):
         begins[piece.first].append(i)
