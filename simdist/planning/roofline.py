@@ -87,7 +87,8 @@ def expert_parallel_width(
     """i/2 C/W (p-n)/k min(nk/p, 1): the least features inside an expert with which p ranks that share the experts are
     limited by computation, however many tokens there are.
 
-    On many nodes of H100s it is nearly n C/W, 19,800. On few, where each has some of a token's experts, C/W (p-n)/k.
+    On many nodes of H100s it is nearly n C/W, 19,800, and that with ranks=inf. On few, where each has some of a token's
+    experts, C/W (p-n)/k.
 
     Args:
         ranks: p, at least n.
@@ -101,8 +102,8 @@ def expert_parallel_width(
     require_least("ranks_per_node", ranks_per_node, 1)
     require_least("ranks", ranks, ranks_per_node)
     require_least("top_k", top_k, 1)
-    nodes_share = min(ranks_per_node * top_k / ranks, 1)
-    return _intensity(flops_per_s, bytes_per_s, itemsize) * (ranks - ranks_per_node) / top_k * nodes_share
+    received = min(ranks_per_node * top_k * (1 - ranks_per_node / ranks), ranks - ranks_per_node)  # (p-n) min(nk/p, 1)
+    return _intensity(flops_per_s, bytes_per_s, itemsize) * received / top_k
 
 
 def pipeline_weights(width: float, flops_per_s: float, bytes_per_s: float, itemsize: float = 2) -> float:

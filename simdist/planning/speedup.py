@@ -47,7 +47,7 @@ def amdahl_speedup(serial: float, ranks: float) -> float:
 
 
 def gustafson_speedup(serial: float, ranks: float) -> float:
-    """p + (1-p) s: how much more p ranks do in the same time, if the work that is divided grows with them.
+    """s + p (1-s): how much more p ranks do in the same time, if the work that is divided grows with them.
 
     With 0.4 and 0.8% it is 1020 and 1016 on 1024 ranks, where Amdahl's law has 201 and 111.
 
@@ -59,7 +59,7 @@ def gustafson_speedup(serial: float, ranks: float) -> float:
         ArgumentError: as of `amdahl_speedup`.
     """
     _check(serial, ranks)
-    return ranks + (1 - ranks) * serial
+    return serial + ranks * (1 - serial)
 
 
 @as_declared

@@ -1,6 +1,6 @@
 """What the books work out, and that it is where the collectives' formulas take as long as a device computes."""
 
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 import pytest
@@ -42,6 +42,7 @@ def test_experts_in_how_to_scale_your_model():
         computing_s = 4 * b * k * h * f / (p * 990e12)
         assert computing_s == pytest.approx(4 * b * h * (p - 8) / (NODE * p) * min(8 * k / p, 1))
     assert expert_parallel_width(1e9, 990e12, NODE, 8) == pytest.approx(8 * 2475)
+    assert expert_parallel_width(inf, 990e12, NODE, 8) == 8 * 2475, "the limit was inf times 0"
     assert expert_parallel_width(16, 990e12, NODE, 8) == 2475, "two nodes, and a token has experts on both"
     assert expert_parallel_width(8, 990e12, NODE, 8) == 0
 

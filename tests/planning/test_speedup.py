@@ -51,7 +51,8 @@ def test_gustafsons_hypercube():
     """Its jobs have serial shares of 0.4 to 0.8%, and are 1016 to 1021 times as fast."""
     assert [round(gustafson_speedup(s, 1024)) for s in (0.004, 0.008)] == [1020, 1016]
     assert [round(amdahl_speedup(s, 1024)) for s in (0.004, 0.008)] == [201, 111]
-    assert amdahl_speedup(0.05, 1e12) == pytest.approx(20)
+    assert amdahl_speedup(0.05, 1e12) == pytest.approx(20) == amdahl_speedup(0.05, inf)
+    assert gustafson_speedup(0.05, inf) == inf, "it was inf - inf"
 
 
 @pytest.mark.parametrize(
