@@ -75,22 +75,25 @@ class Batches:
 
     def numbers(self, step: int) -> npt.NDArray[np.int64]:
         """The numbers of the windows of this step's global batch, shape (batch_size,)."""
-        size = self.global_batch_size
         if self.order == "passes":
-            count = self.split.num_every(self.stride)
-            epoch, i = divmod(step, -(-count // size))
-            return self.split.every(self.stride, _shuffled(self.seed, epoch, count)[i * size : (i + 1) * size])
+            epoch, run = self._in_epoch(step)
+            order = _shuffled(self.seed, epoch, self.split.num_every(self.stride))
+            return self.split.every(self.stride, order[run.start : run.stop])
         # The counter's last word is the step; one batch takes far fewer than the 2**192 draws below it.
         generator = np.random.Generator(np.random.Philox(key=[self.seed, 0], counter=[0, 0, 0, step]))
-        return generator.integers(self.split.num_windows, size=size)
+        return generator.integers(self.split.num_windows, size=self.global_batch_size)
 
     def size(self, step: int) -> int:
         """The number of windows in this step's global batch."""
-        size = self.global_batch_size
         if self.order == "random":
-            return size
-        count = self.split.num_every(self.stride)
-        return min(size, count - step % -(-count // size) * size)
+            return self.global_batch_size
+        return len(self._in_epoch(step)[1])
+
+    def _in_epoch(self, step: int) -> tuple[int, range]:
+        """With order "passes", the epoch of this step, and which of the epoch's windows it trains on."""
+        size, count = self.global_batch_size, self.split.num_every(self.stride)
+        epoch, i = divmod(step, -(-count // size))
+        return epoch, range(i * size, min((i + 1) * size, count))
 
     def part(self, step: int, rank: int, ranks: int) -> Part:
         """The windows that `rank` of `ranks` trains on: its slice of the global batch, which may be empty.
