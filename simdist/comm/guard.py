@@ -28,7 +28,7 @@ from simdist import environment
 from simdist.comm.board import FAILED, LEFT, Board
 from simdist.comm.ends import closed_first
 from simdist.comm.leftovers import drop, files_of_start, shared_files
-from simdist.comm.line import EXIT, traceback_of
+from simdist.comm.line import END, EXIT, traceback_of
 from simdist.comm.open_requests import OpenRequests, listed_below
 from simdist.comm.watchdog import GRACE_S, Watchdog
 from simdist.errors import RankFailed, SimdistError
@@ -214,8 +214,10 @@ class Guard:
             return
         if not code:
             self._report_remains()
+        line.waiting = END, None, None, 0
         for name in sorted(self.frees):
             self.frees[name]()
+        line.waiting = None
 
     def _report_remains(self) -> None:
         """Say which messages and requests this rank leaves behind."""

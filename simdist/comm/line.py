@@ -11,7 +11,7 @@ from simdist.comm.communicator import ANY
 from simdist.comm.open_requests import with_tag
 from simdist.words import listed
 
-__all__ = ["EXIT", "MEETING", "START", "WORK", "Line", "Wait", "awaited", "traceback_of"]
+__all__ = ["END", "EXIT", "MEETING", "START", "WORK", "Line", "Wait", "awaited", "traceback_of"]
 
 Wait = tuple[str, Any, Any, int]
 """(what, communicator, peers, tag): peers is a rank of the communicator, (dst, src) of a sendrecv, ANY, or None (all).
@@ -19,7 +19,7 @@ Wait = tuple[str, Any, Any, int]
 Every wait makes a new tuple: by its identity the watchdog distinguishes one long wait from many short ones."""
 
 WORK = "work"  # a wait for another stream of the same rank, whose own waits have deadlines
-START = "the start of MPI"  # may take longer than a message
+START, END = "the start of MPI", "the end of MPI"  # may take longer than a message
 MEETING = -3  # the tag of a wait for a rank to arrive at a meeting
 _LONG_S = 1.0  # a wait that is worth a look at what has come
 EXIT = "exit"  # the program has ended, and the rank waits for the others to end

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.comm.ends import Ends
-from simdist.comm.line import EXIT, START, WORK, Line, Wait, awaited, traceback_of
+from simdist.comm.line import END, EXIT, START, WORK, Line, Wait, awaited, traceback_of
 from simdist.errors import DeadlineError, DeadlockError, RankFailed, SimdistError
 from simdist.words import listed
 
@@ -80,7 +80,7 @@ class Watchdog:
 
     @property
     def start_timeout_s(self) -> float:
-        """How long MPI may take to start, which depends on the load of the machine."""
+        """How long MPI may take to start, and to free what ranks share, which depends on the load of the machine."""
         return max(30.0, self.timeout_s)
 
     def start(self) -> None:
@@ -194,7 +194,7 @@ class Watchdog:
         if waited_s > GRACE_S and (gone := self._gone(wait)):
             words = f"rank {self.rank} {line.words(wait)}, but rank {gone.rank} has left: its program has ended"
             self.conclude(DeadlockError(words), 1)
-        limit_s = self.start_timeout_s if wait[0] == START else self.timeout_s
+        limit_s = self.start_timeout_s if wait[0] in (START, END) else self.timeout_s
         if waited_s > limit_s and wait[0] not in (WORK, EXIT):
             words = f"rank {self.rank} {line.at_length(wait, waited_s)} so far"
             self.conclude(DeadlineError(f"{words}; the deadline is {limit_s:g} s"), 1)

@@ -11,12 +11,12 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from jobs import ROOT
+from jobs import ROOT, job, needs_mpi
 
 from simdist.comm import guard as module
 from simdist.comm.board import LEFT
 from simdist.comm.guard import BOARD, Guard, _print
-from simdist.comm.line import EXIT, Line
+from simdist.comm.line import END, EXIT, Line
 from simdist.comm.open_requests import OpenRequests
 from simdist.errors import RankFailed
 
@@ -133,6 +133,36 @@ def test_who_has_ended_waits_for_all_and_then_frees_and_tells_what_remains(guard
     guard.groups = []
     guard._await_others(lambda: True, 0)
     assert capfd.readouterr().err == ""
+
+
+def test_who_frees_what_ranks_share_waits_for_the_others_until_a_deadline(guard):
+    line, guard.groups, seen = guard.watchdog.lines[0], [], []
+    guard.frees = {"a": lambda: seen.append(line.waiting)}
+    guard._await_others(lambda: True, 0)
+    assert seen == [(END, None, None, 0)] and line.waiting is None
+
+
+STUCK = """
+import time
+import numpy as np
+import simdist as sd
+from simdist.comm.guard import guard
+from simdist.comm.watchdog import Watchdog
+
+Watchdog.start_timeout_s = 1.0
+comm = sd.world()
+comm.empty(4, np.int64)
+if comm.rank == 1:
+    guard().frees[""] = lambda: time.sleep(60)
+"""
+
+
+@needs_mpi
+def test_a_rank_that_is_stuck_as_they_free_what_they_share_does_not_stay(tmp_path):
+    (tmp_path / "script.py").write_text(STUCK)
+    code, output = job(2, tmp_path / "script.py", timeout_s=50)
+    assert code == 1 and "DeadlineError" in output
+    assert "waits in the end of MPI for the other ranks of the job" in output
 
 
 def test_who_has_ended_with_a_code_tells_no_remains(guard, capfd):

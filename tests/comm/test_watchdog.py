@@ -13,7 +13,7 @@ import pytest
 from simdist.comm import ANY, Status
 from simdist.comm import watchdog as module
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot
-from simdist.comm.line import EXIT, MEETING, START, WORK, Line, awaited, traceback_of
+from simdist.comm.line import END, EXIT, MEETING, START, WORK, Line, awaited, traceback_of
 from simdist.comm.mismatch import mismatch
 from simdist.comm.watchdog import Watchdog, _state
 from simdist.errors import DeadlineError, DeadlockError, RankFailed
@@ -401,8 +401,9 @@ def test_of_two_threads_that_end_the_job_one_tells_why(watchdog, boards):
     assert boards[1].slot(1).state != FAILED
 
 
-def test_mpi_may_take_longer_to_start_than_a_message(watchdog):
-    watchdog.lines[0].waiting = START, None, None, 0
+@pytest.mark.parametrize("what", [START, END])
+def test_mpi_may_take_longer_to_start_and_to_end_than_a_message(watchdog, what):
+    watchdog.lines[0].waiting = what, None, None, 0
     rounds(watchdog, 30.0)
     with pytest.raises(Ended) as end:
         rounds(watchdog, 1.0)
