@@ -40,6 +40,16 @@ def test_it_gives_up_when_its_time_is_over(spmd):
     assert spmd(program, 2) == [(False, True)] * 2
 
 
+@pytest.mark.parametrize("until_s", [np.float32(0.1), np.float64(0.1), 1, True])
+def test_a_virtual_clock_stays_a_float_whatever_number_it_goes_on_to(until_s):
+    def program(comm):
+        comm.probe(until_s=until_s)
+        return comm.clock()
+
+    (clock_s,), *_ = run_virtual(program, 1, SIMPLE)
+    assert clock_s == until_s and type(clock_s) is float
+
+
 @pytest.mark.parametrize(
     ("until_s", "found", "at_s"),
     [(2.0, False, 2.0), (3.5, False, 3.5), (4.5, True, 4.0), (4.0, True, 4.0), (0.0, False, 0.5)],

@@ -132,6 +132,7 @@ class VirtualCommunicator(Communicator):
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
         self.check_probe(tag, until_s)
+        until_s = float(until_s)  # a NumPy float32 would make the clock one, too
         return self.group.lookout(self.rank).await_first(self.group, self.doing, tag, until_s) is not None
 
     def _post(self, y: Array, src: int, tag: int) -> Receipt:
@@ -248,7 +249,7 @@ class VirtualCommunicator(Communicator):
         cluster, rank, start_s = self.cluster, self._global_rank, self.clock()
         self.check_work(seconds, flops, bytes, name)
         lasts_s = cluster.seconds(rank, flops, bytes) if seconds is None else seconds * cluster.slow.get(rank, 1.0)
-        end_s = start_s + float(lasts_s)  # a NumPy float32 would make the clock one, too
+        end_s = start_s + float(lasts_s)  # as in `probe`
         self.check_work(end_s)  # the sum may overflow
         self.scheduler.running.clock_s = end_s
         self.recorder.add(self.stream_name, name, start_s, end_s)
