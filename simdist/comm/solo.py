@@ -65,7 +65,8 @@ class SoloCommunicator(Communicator):
     def sendrecv(self, x: Array, dst: int, y: Array, src: int) -> None:
         """See Communicator."""
         self.check_peer("src", src)
-        self.check_apart(x, y)
+        check_array("sendrecv", y, 0)
+        self.check_exchange(x, y)  # before x is sent, which nobody would receive
         self.send(x, dst)
         self.recv(y, src, 0)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import simdist as sd
+from simdist.arrays import phantom
 from simdist.collectives import all_gather, all_reduce, broadcast
 from simdist.comm import ANY, Status
 from simdist.comm.solo import SoloCommunicator
@@ -51,6 +52,13 @@ def test_a_message_is_a_copy(comm):
     x[:] = 7
     assert request.wait() == request.wait() == Status(0, 0, 24)
     assert y.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("y", [phantom(3), np.ones((3, 2)).T, np.broadcast_to(1.0, 3), [1.0]])
+def test_an_exchange_that_is_refused_sends_nothing(comm, y):
+    with pytest.raises(ArrayError):
+        comm.sendrecv(np.ones(3), 0, y, 0)
+    assert not comm.probe()
 
 
 def test_waiting_for_nobody_is_a_deadlock(comm):
