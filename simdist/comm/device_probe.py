@@ -78,8 +78,10 @@ def tried_in_a_child(variables: Mapping[str, str] = os.environ, program: str = _
     limit_s = min(_CHILD_S, _CHILD_SHARE * timeout_s(variables))
     try:
         done = subprocess.run(
-            [sys.executable, "-c", program], env=alone, capture_output=True, timeout=limit_s, text=True
+            [sys.executable, "-c", program], env=alone, capture_output=True, timeout=limit_s, errors="replace"
         )
+    except OSError as error:
+        return f"a process that was to try it did not start: {error.strerror}"
     except subprocess.TimeoutExpired:
         return f"a process that tried it did not end within {limit_s:.3g} s"
     if done.returncode == 0:

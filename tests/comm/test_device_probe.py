@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -56,6 +57,12 @@ def test_a_trial_that_arrives_that_crashes_that_fails_that_hangs(monkeypatch):
     assert tried_in_a_child(program="raise SystemExit(0)") == ""
     assert "ended with -6" in tried_in_a_child(program="import os; os.abort()")
     assert "ended with 1: ValueError: no" in tried_in_a_child(program="raise ValueError('no')")
+    assert "ended with 3: \ufffd is no text" in tried_in_a_child(
+        program=r"import os; os.write(2, b'\xff is no text'); os._exit(3)"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/nowhere/python")
+        assert "did not start: No such file" in tried_in_a_child()
     monkeypatch.setenv("SIMDIST_TIMEOUT_S", "0.4")  # of ranks that wait for what it finds
     assert "did not end within 0.3 s" in tried_in_a_child(program="import time; time.sleep(60)")
 
