@@ -11,7 +11,7 @@ from simdist.comm.placement import Placement
 from simdist.errors import ArgumentError, ArrayError
 from simdist.trace.kind import MESSAGES
 
-__all__ = ["ANY", "NOTE_BYTES", "Checks", "check_bytes"]
+__all__ = ["ANY", "NOTE_BYTES", "Checks", "check_bytes", "cut"]
 
 ANY = -1
 """Any source, any tag."""
@@ -30,6 +30,11 @@ def check_bytes(what: str, x: Array, rank: int) -> None:
     if not x.flags.c_contiguous:
         given = f"{what} of shape {x.shape} with strides {x.strides} on rank {rank}"
         raise ArrayError(f"{given}: needs to be contiguous, as its copy() is")
+
+
+def cut(text: str) -> str:
+    """The beginning of a text, as long as a note may be; what is no text, as in a file's name, is escaped."""
+    return text.encode(errors="backslashreplace")[:NOTE_BYTES].decode(errors="ignore")
 
 
 class Checks(ABC):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simdist.arrays.kind import device_library
-from simdist.comm.checks import NOTE_BYTES
+from simdist.comm.checks import cut
 from simdist.errors import WorldUnavailable, require_known
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
 
 def first_trouble(comm: "Communicator", trouble: str) -> str:
     """The trouble of the first rank that has any, which it names; empty if none has. All ranks must call it."""
-    notes = comm.exchange(trouble.encode(errors="backslashreplace")[:NOTE_BYTES].decode(errors="ignore"))
+    notes = comm.exchange(cut(trouble))
     return next((f"{note} (on rank {rank})" for rank, note in enumerate(notes) if note), "")
 
 

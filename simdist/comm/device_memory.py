@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from simdist.arrays.kind import address, device_library
+from simdist.comm.checks import cut
 from simdist.comm.communicator import Communicator
 from simdist.errors import ArrayError
 
@@ -47,7 +48,7 @@ class DeviceWindow:
             own, handle = library.exported(num_bytes)
         except library.failure as error:
             trouble = f"! {error}"
-        told = [note.split() for note in comm.exchange(trouble[:900] or f"{handle.hex()} {num_bytes}")]
+        told = [note.split() for note in comm.exchange(cut(trouble) or f"{handle.hex()} {num_bytes}")]
         for rank, (first, *words) in enumerate(told):
             if first == "!":
                 raise ArrayError(f"rank {rank} cannot allocate device memory that others can open: {' '.join(words)}")

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from simdist.comm.bindings import MPI
-from simdist.comm.checks import NOTE_BYTES
+from simdist.comm.checks import NOTE_BYTES, cut
 from simdist.comm.mismatch import mismatch
 from simdist.comm.open_requests import unreceived
 from simdist.comm.placement import Placement
 
-__all__ = ["MpiGroup"]
+__all__ = ["MpiGroup", "digest"]
 
 _PROBES = 3
 
@@ -62,7 +62,7 @@ class MpiGroup:
         said = _fingerprint(what)
         self.mpi.Allreduce((said, 2, MPI.INT64_T), self._hear, MPI.BAND)
         if self._heard != said:
-            raise mismatch(self.context, self.notes(what.encode()[:NOTE_BYTES]))
+            raise mismatch(self.context, self.notes(cut(what).encode()))
 
     def notes(self, data: bytes) -> list[str]:
         """Every member's text, each of at most NOTE_BYTES bytes."""
@@ -135,8 +135,14 @@ class MpiGroup:
             self.mpi.Free()
 
 
+def digest(what: str) -> int:
+    """A 64-bit hash of the text."""
+    data = what.encode(errors="backslashreplace")  # a file's name in it need not be text
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+
+
 @lru_cache(maxsize=1024)
 def _fingerprint(what: str) -> bytes:
-    """64 bits of a hash of the text, and their complement."""
-    h = int.from_bytes(blake2b(what.encode(), digest_size=8).digest(), "little")
+    """The digest of the text, and its complement."""
+    h = digest(what)
     return h.to_bytes(8, "little") + (~h % (1 << 64)).to_bytes(8, "little")

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +25,12 @@ import numpy as np
 from simdist.arrays import Array, hold, kind_of
 from simdist.arrays.kind import address
 from simdist.comm.affinity import MOST_CORES, Affinity, affinity, set_mask
-from simdist.comm.checks import NOTE_BYTES
+from simdist.comm.checks import cut
 from simdist.comm.device_memory import DevicePeers
 from simdist.comm.line import MEETING
 from simdist.comm.mismatch import mismatch
 from simdist.comm.mpi_errors import check_array
+from simdist.comm.mpi_group import digest
 from simdist.comm.mpi_memory import MpiMemory
 from simdist.comm.peers import HEAD_BYTES, ROOM_BYTES, Peers, Views
 from simdist.errors import ArrayError, CollectiveMismatch, PeerLost
@@ -149,7 +149,7 @@ class MpiPeers(Peers):
         """The error for ranks that say different things."""
         what = self._what or "nothing"
         self._what, self._said = "", 0
-        return mismatch(self._context, self._comm.exchange(what.encode()[:NOTE_BYTES].decode(errors="ignore")))
+        return mismatch(self._context, self._comm.exchange(cut(what)))
 
     def _await(self, rank: int, flags: memoryview, n: int) -> None:
         """Wait until a rank has come to meeting n: poll, then yield between polls, then sleep between them."""
@@ -293,4 +293,4 @@ _give_way = getattr(os, "sched_yield", lambda: None)
 @lru_cache(maxsize=4096)
 def _digest(what: str) -> int:
     """A 63-bit hash of the text, never 0."""
-    return int.from_bytes(blake2b(what.encode(), digest_size=8).digest(), "little") >> 1 | 1
+    return digest(what) >> 1 | 1

@@ -17,7 +17,7 @@ def test_where_one_rank_has_no_memory_all_are_told_why(spmd, monkeypatch):
     def program(comm):
         def exported(num_bytes):
             if comm.rank == 1:
-                raise Refused(f"out of {'m' * 900}emory")
+                raise Refused(f"out of {'é' * 600}")
             return None, b"handle"
 
         library = SimpleNamespace(failure=Refused, exported=exported)
@@ -26,5 +26,5 @@ def test_where_one_rank_has_no_memory_all_are_told_why(spmd, monkeypatch):
             DeviceWindow(comm, "window", 8)
         return str(caught.value)
 
-    words = f"rank 1 cannot allocate device memory that others can open: out of {'m' * 891}"
+    words = f"rank 1 cannot allocate device memory that others can open: out of {'é' * 495}"
     assert spmd(program, 3) == [words] * 3

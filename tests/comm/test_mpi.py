@@ -450,11 +450,12 @@ def test_of_what_is_long_the_beginning_is_told(spmd):
     assert same == (kind, text)
     assert kind == CollectiveMismatch.__name__
     assert all(f"rank {r}: {r} is ö" in text for r in range(2))
+    assert text.replace("\n", "").isprintable(), "with no half of a letter at its end"
 
 
 def test_ranks_agree_or_are_not_asked(spmd):
     def program(comm):
-        for call in ("broadcast from 0", "", "x" * 5000):
+        for call in ("broadcast from 0", "", "x" * 5000, "caf\udce9"):  # a file's name may be no text
             comm.agree(call)
         comm.barrier()
         comm.check = False
@@ -473,7 +474,7 @@ def test_notes_are_exchanged(spmd):
             "x" * 1000,
             f"caf\udce9 {comm.rank}",
             "\0\0",
-        )  # a file's name may be no text
+        )
         notes = [comm.exchange(note) for note in words]
         return notes, raised(comm.exchange, "y" * 1001)[0]
 
