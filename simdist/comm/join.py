@@ -56,7 +56,6 @@ def join(guard: Guard) -> MpiCommunicator:
     placement = Placement(pretended(nodes))
     cluster = preset("this-machine").with_(tuned=_tuned(world), devices_per_node=placement.most)
     guard.meet = lambda: _meeting(farewell, guard)
-    watchdog.lines[0].waiting = None
     if watchdog.board is not None:
         watchdog.board.beat(watchdog.lines[0].words(None))
     recorder = Recorder(watchdog.rank)

@@ -40,13 +40,17 @@ def world() -> Communicator:
         if here[2] > environment.num_cores():
             os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     keeper = guard()
-    keeper.watchdog.lines[0].waiting = START, None, None, 0
+    line = keeper.watchdog.lines[0]
+    line.waiting = START, None, None, 0
     try:
-        from simdist.comm.join import join
-    except (ImportError, RuntimeError) as error:
-        advice = "install one: pip install 'simdist[mpi]'"
-        raise WorldUnavailable(f"there is no MPI library to be found; {advice} ({error})") from error
-    return join(keeper)
+        try:
+            from simdist.comm.join import join
+        except (ImportError, RuntimeError) as error:
+            advice = "install one: pip install 'simdist[mpi]'"
+            raise WorldUnavailable(f"there is no MPI library to be found; {advice} ({error})") from error
+        return join(keeper)
+    finally:
+        line.waiting = None  # also where the program goes on without a world
 
 
 def heed_early_failures() -> None:

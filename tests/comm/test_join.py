@@ -2,11 +2,13 @@
 
 import faulthandler
 import os
+import subprocess
+import sys
 from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-from jobs import needs_mpi
+from jobs import ROOT, needs_mpi
 
 import simdist as sd
 from simdist.cluster import Tuned
@@ -49,6 +51,25 @@ def test_a_launcher_and_a_library_of_two_mpis_are_told(monkeypatch):
     )
     with pytest.raises(WorldUnavailable, match=told):
         join(SimpleNamespace(watchdog=SimpleNamespace(size=4)))
+
+
+WITHOUT_MPI = """
+import sys
+sys.modules["mpi4py"] = None
+import simdist as sd
+from simdist.comm.guard import guard
+try:
+    sd.world()
+except sd.errors.WorldUnavailable as error:
+    print(guard().watchdog.lines[0].waiting, error)
+"""
+
+
+def test_a_program_without_a_world_may_go_on_without_a_deadline():
+    place = {"PMI_RANK": "0", "PMI_SIZE": "1", "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", WITHOUT_MPI]
+    done = subprocess.run(words, env=os.environ | place, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("None there is no MPI library to be found"), done
 
 
 @pytest.mark.parametrize("error", [None, ValueError])
