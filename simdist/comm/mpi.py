@@ -164,8 +164,7 @@ class MpiCommunicator(MpiMessages):
         with suppress(MPI.Exception):  # because of a death
             self._mpi.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)  # MPI hears of deaths only while it looks for messages
         self._mpi.Ack_failed()
-        failed = self._mpi.Get_failed()
-        return sorted(MPI.Group.Translate_ranks(failed, None, self._mpi.Get_group()))
+        return sorted(self._group.members(self._mpi.Get_failed()))
 
     def survivors(self) -> "MpiCommunicator":
         """See Communicator."""

@@ -114,9 +114,17 @@ class MpiGroup:
         if mpi.Get_size() == self.size:
             mpi.Free()
             return None
-        members = MPI.Group.Translate_ranks(mpi.Get_group(), None, self.mpi.Get_group())
         self._splits += 1
-        return self._kin(mpi, f"{self.context}/{self._splits}:alive", members)
+        return self._kin(mpi, f"{self.context}/{self._splits}:alive", self.members(mpi.Get_group()))
+
+    def members(self, group: Any) -> list[int]:
+        """The members that are in an MPI group, in its order; frees it."""
+        own = self.mpi.Get_group()
+        members: list[int] = MPI.Group.Translate_ranks(group, None, own)
+        own.Free()
+        if group != MPI.GROUP_EMPTY:
+            group.Free()
+        return members
 
     def _kin(self, mpi: Any, context: str, members: Sequence[int]) -> "MpiGroup":
         group = MpiGroup(mpi, context, [self.ranks[m] for m in members], self.nodes.part(members))

@@ -2,7 +2,9 @@
 
 import json
 
-from jobs import job, needs_ulfm
+from jobs import job, needs_mpi, needs_ulfm
+
+import simdist as sd
 
 SCRIPT = """
 import json, os, signal
@@ -66,3 +68,12 @@ def test_who_is_left_hears_of_it_and_goes_on(tmp_path):
         ]
         for place, (rank, before) in enumerate([(0, 3), (2, 0), (3, 2)])
     ]
+
+
+@needs_mpi
+def test_who_looks_for_the_dead_again_and_again_leaves_no_groups_of_mpi_behind():
+    def program(comm):
+        every = comm._group.mpi.Get_group()
+        return comm._group.members(every), bool(every)
+
+    assert sd.run(program, 2, world="mpi").results == [([0, 1], False)] * 2
