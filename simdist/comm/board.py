@@ -157,15 +157,12 @@ class Board:
         return self._lock(_LAST_WORD)
 
     def _lock(self, byte: int) -> bool:
-        """Lock this byte of the file until `_unlock`, or the end of this process; False if another process has it."""
+        """Lock this byte of the file, at most until the end of this process; False if another process has it."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
         except OSError:
             return False
         return True
-
-    def _unlock(self, byte: int) -> None:
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, byte)
 
     @contextmanager
     def turn(self, text: str, wait_s: float = 0.5) -> Iterator[int | None]:
@@ -184,7 +181,7 @@ class Board:
             if not tellers:
                 self._write(told=digest)
             if mine:
-                self._unlock(_TURN)
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _TURN)
 
     def ask(self) -> None:
         """Ask all ranks to report where their programs are."""

@@ -16,7 +16,7 @@ from simdist.comm.communicator import Communicator
 from simdist.comm.device_memory import DevicePeers, DeviceWindow
 from simdist.comm.guard import Guard
 from simdist.comm.mpi_group import MpiGroup
-from simdist.comm.shared_room import REMEDY, SHARED, Room, room
+from simdist.comm.shared_room import REMEDY, SHARED, room
 from simdist.errors import SharedMemoryFull
 
 __all__ = ["MpiMemory", "Place", "Window", "Windows"]
@@ -141,6 +141,7 @@ class MpiMemory:
         self.windows = windows
         self._group = group
         self._guard = guard
+        self._me = group.ranks[group.rank]
         self._ranks = [group.ranks[r] for r in group.nodes.neighbours(group.rank)]
         self._neighbours: Any = group.mpi if len(self._ranks) == group.size else None
         self._common: list[Window] = []
@@ -151,13 +152,12 @@ class MpiMemory:
         Raises:
             SharedMemoryFull: the node has no room for it.
         """
-        wanted, there = self._wanted(num_bytes)
-        if wanted.free > there.free or wanted.total > there.total:
-            raise SharedMemoryFull(_full(wanted, there))
+        if lack := self._lack(num_bytes):
+            raise SharedMemoryFull(lack)
         return self._window(num_bytes)
 
-    def _wanted(self, num_bytes: int) -> tuple[Room, Room]:
-        """The room needed if this rank shares num_bytes more, and the room there is.
+    def _lack(self, num_bytes: int, spare_bytes: int = 0) -> str:
+        """What the node lacks for this rank to share num_bytes more and still leave spare_bytes free; empty if nothing.
 
         The same on all ranks of the node, which must all call it.
         """
@@ -166,15 +166,20 @@ class MpiMemory:
             self._neighbours = group.mpi.Split(group.nodes[group.rank], group.rank)
             group.memory_ends.append(self._neighbours.Free)
         # Read by one rank only: readings at different times may differ.
-        there = room() if self._is_first() else Room(0, 0)
+        there = room() if self._is_first() else (0.0, 0.0)
         mine, every = np.array([num_bytes, self.windows.num_bytes, *there], np.float64), np.empty(4)
         self._neighbours.Allreduce(mine, every)
-        more, promised, free, total = every.tolist()
-        return Room(more, promised + more), Room(free, total)
+        more, shared, free, total = every.tolist()
+        if more + spare_bytes <= free and shared + more + spare_bytes <= total:
+            return ""
+        return (
+            f"the ranks of a node cannot share {more / 1e6:,.0f} MB ({(shared + more) / 1e6:,.0f} MB with what they "
+            f"share already): {SHARED} has {free / 1e6:,.0f} MB free of {total / 1e6:,.0f}; {REMEDY}"
+        )
 
     def _is_first(self) -> bool:
         """Whether this is the first of the group's ranks on its node."""
-        return self._group.ranks[self._group.rank] == self._ranks[0]
+        return self._me == self._ranks[0]
 
     def _window(self, num_bytes: int) -> Window:
         group, windows = self._group, self.windows
@@ -196,13 +201,12 @@ class MpiMemory:
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """An array that all ranks of the node can access; if there is no room for all of theirs, private memory."""
         num_bytes = phantom(shape, dtype).nbytes
-        wanted, there = self._wanted(num_bytes)
-        if max(wanted.free - there.free, wanted.total - there.total) + _SPARE_BYTES > 0:
+        if lack := self._lack(num_bytes, _SPARE_BYTES):
             if self._is_first():
-                words = f"{_full(wanted, there)}. Each rank gets private memory instead, and collectives are slower"
+                words = f"{lack}. Each rank gets private memory instead, and collectives are slower"
                 warnings.warn(words, RuntimeWarning, stacklevel=3)
             return np.empty(shape, dtype)
-        part = self._window(num_bytes).parts[self._group.ranks[self._group.rank]]
+        part = self._window(num_bytes).parts[self._me]
         return np.ndarray(shape, dtype, buffer=part if num_bytes else None)
 
     def device_window(self, comm: Communicator, num_bytes: int) -> DeviceWindow:
@@ -227,7 +231,7 @@ class MpiMemory:
     def device_empty(self, comm: Communicator, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """An array on the device that all ranks of the node can access."""
         window = self.device_window(comm, phantom(shape, dtype).nbytes)
-        return window.parts[self._group.ranks[self._group.rank]].view(dtype).reshape(shape)
+        return window.parts[self._me].view(dtype).reshape(shape)
 
     def shared(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         """One array of zeros for all ranks of the node."""
@@ -250,11 +254,3 @@ class MpiMemory:
         """A memory barrier for this process's accesses to shared arrays."""
         for window in self._common:
             window.sync()
-
-
-def _full(wanted: Room, there: Room) -> str:
-    """The message for a lack of room."""
-    return (
-        f"the ranks of a node cannot share {wanted.free / 1e6:,.0f} MB ({wanted.total / 1e6:,.0f} MB with what they "
-        f"share already): {SHARED} has {there.free / 1e6:,.0f} MB free of {there.total / 1e6:,.0f}; {REMEDY}"
-    )

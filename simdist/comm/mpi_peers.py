@@ -65,10 +65,11 @@ class MpiPeers(Peers):
     All ranks of the group must call this.
     """
 
+    comm: "MpiCommunicator"
+
     def __init__(self, comm: "MpiCommunicator", memory: MpiMemory, context: str) -> None:
         super().__init__(comm)
         self._rank = comm.rank
-        self._comm = comm  # with a narrower type than `comm`
         self._context = context
         self._windows = memory.windows
         self._memory = memory
@@ -149,7 +150,7 @@ class MpiPeers(Peers):
         """The error for ranks that say different things."""
         what = self._what or "nothing"
         self._what, self._said = "", 0
-        return mismatch(self._context, self._comm.exchange(cut(what)))
+        return mismatch(self._context, self.comm.exchange(cut(what)))
 
     def _await(self, rank: int, flags: memoryview, n: int) -> None:
         """Wait until a rank has come to meeting n: poll, then yield between polls, then sleep between them."""
@@ -163,7 +164,7 @@ class MpiPeers(Peers):
                 between()
             if flags[0] >= n:
                 return
-        comm = self._comm
+        comm = self.comm
         line, start_s, pause_s, threads = comm.line, perf_counter(), 2e-5, 0
         before, line.waiting = line.waiting, (self._what or "a meeting", comm, rank, MEETING)
         try:
@@ -184,7 +185,7 @@ class MpiPeers(Peers):
 
     def _look_for_deaths(self, rank: int) -> None:
         """Raise PeerLost if a rank of the group has died and the job is to survive that."""
-        comm = self._comm
+        comm = self.comm
         if comm.guard.watchdog.survives and (lost := comm.lost()):
             raise PeerLost(f"a meeting on rank {comm.rank} of {comm.context!r}, with rank {rank}: {listed(lost)} died")
 
@@ -213,7 +214,7 @@ class MpiPeers(Peers):
         if place is None:
             return 0, _NOWHERE
         window, offset = place
-        parts = [window.parts.get(rank) for rank in self._comm.ranks]
+        parts = [window.parts.get(rank) for rank in self.comm.ranks]
         if any(part is None or len(part) < offset + x.nbytes for part in parts):
             return 0, _NOWHERE
         if len(self._views) == _MOST_VIEWS:
@@ -241,10 +242,10 @@ class MpiPeers(Peers):
 
     def _furnish(self, dtype: Any, on_device: bool) -> tuple[list[Array], list[Array]]:
         """Both rooms of every rank as arrays of this dtype."""
-        self._comm.check_shared("post", dtype)
+        self.comm.check_shared("post", dtype)
         parts, begin = self._parts, HEAD_BYTES
         if self._device is not None and on_device:
-            parts, begin = [self._device.window.parts[rank] for rank in self._comm.ranks], 0
+            parts, begin = [self._device.window.parts[rank] for rank in self.comm.ranks], 0
         items = ROOM_BYTES // dtype.itemsize
         first, second = ([_view(part, begin + room * ROOM_BYTES, items, dtype) for part in parts] for room in (0, 1))
         rooms = self._rooms[dtype, on_device] = first, second
@@ -270,13 +271,13 @@ class MpiPeers(Peers):
         if type(x) is np.ndarray or kind_of(x) != "cupy":
             return False
         if self._device is None:
-            if self._comm.device.path != "ipc":
-                path = self._comm.device.path or "none"
+            if self.comm.device.path != "ipc":
+                path = self.comm.device.path or "none"
                 raise ArrayError(
                     f"rank {self._rank} shows or posts an array on a device, where device path is {path}: needs ipc, "
                     "or an algorithm by messages"
                 )
-            self._device = self._memory.device_peers(self._comm, 2 * ROOM_BYTES)
+            self._device = self._memory.device_peers(self.comm, 2 * ROOM_BYTES)
         return True
 
 

@@ -47,9 +47,10 @@ class VirtualPeers(Peers):
         memory: of the run.
     """
 
+    comm: "VirtualCommunicator"
+
     def __init__(self, comm: "VirtualCommunicator", memory: Memory) -> None:
         super().__init__(comm)
-        self._comm = comm  # with a narrower type than `comm`
         self._memory = memory
         self._meetings = 0
         self._rooms = phantom(HEAD_BYTES + 2 * ROOM_BYTES, np.uint8)  # the memory that real ranks need
@@ -74,14 +75,14 @@ class VirtualPeers(Peers):
 
     def post(self, *parts: Array) -> Sequence[Array]:
         """See Peers. The copy is charged here, before the meeting, and not again in `moved`."""
-        self._comm.check_shared("post", parts[0].dtype)
+        self.comm.check_shared("post", parts[0].dtype)
         copy = np.concatenate(parts) if len(parts) > 1 else parts[0].copy()
         charge(0, 2 * copy.nbytes)
         return self._come(copy)
 
     def _come(self, thing: Any) -> list[Any]:
         """What each rank brought; all leave one latency after the last has come."""
-        comm = self._comm
+        comm = self.comm
         self._meetings += 1
         latency_s = comm.cluster.inside.latency_s if comm.size > 1 else 0.0
         return comm.group.meet("meeting", self._meetings, comm.rank, thing, comm.doing, latency_s)
@@ -91,10 +92,10 @@ class VirtualPeers(Peers):
 
         If each device has its own memory, those of peers come over the link in the node, after what contends for it.
         """
-        cluster = self._comm.cluster
+        cluster = self.comm.cluster
         near_bytes -= 2 * posted_bytes
         if cluster.one_memory:
             near_bytes += peer_bytes
         else:
-            self._comm.scheduler.running.clock_s += (peer_bytes + contention_bytes) / cluster.inside.bytes_per_s
+            self.comm.scheduler.running.clock_s += (peer_bytes + contention_bytes) / cluster.inside.bytes_per_s
         charge(flops, near_bytes)

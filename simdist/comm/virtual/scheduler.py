@@ -91,7 +91,7 @@ class Scheduler:
         running: the fiber that runs now.
         due_s: the instant at which the next of the other fibers is due.
         fibers: all fibers that were spawned.
-        failure: the first exception that a fiber did not catch, with the fiber.
+        failure: the first exception that a fiber did not catch, with the fiber; it ends the run.
         end_s: when the last fiber ended.
         numbers: count what is given to `finally_do`.
     """
@@ -124,7 +124,7 @@ class Scheduler:
                 pass
             except BaseException as error:
                 if self.failure is None:
-                    self.fail(fiber, error)
+                    self.failure = fiber, error
             fiber.done = True
 
         fiber.greenlet = greenlet(run, self._hub.greenlet)
@@ -217,15 +217,11 @@ class Scheduler:
         used = f"the communicator of {self.running.label()} is used by another run or thread"
         return ArgumentError("a communicator is used after the end of its run" if self.running is self._hub else used)
 
-    def fail(self, fiber: Fiber, error: BaseException) -> None:
-        """End the run: no other fiber continues."""
-        self.failure = fiber, error
-
     def run(self, idle: Callable[[], None]) -> None:
         """Run all fibers until they end or one fails; then unwind those that are left.
 
         Args:
-            idle: called when fibers are left and none can continue; it makes some of them ready, or fails the run.
+            idle: called when fibers are left and none can continue; it makes some of them ready, or sets `failure`.
         """
         try:
             while self.failure is None:

@@ -64,7 +64,7 @@ class Shared:
         stuck = [(f, f.waiting) for f in self.scheduler.stuck() if f.waiting is not None]
         disputes = {waiting.group.family: waiting.error() for _, waiting in stuck if isinstance(waiting, Agreement)}
         if failure is not None:
-            self.scheduler.fail(*failure)
+            self.scheduler.failure = failure
         elif disputes:
             for fiber, waiting in stuck:
                 if waiting.group is not None and waiting.group.family in disputes:
