@@ -5,6 +5,7 @@ import json
 import linecache
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -278,6 +279,19 @@ def test_a_full_disk_is_told_and_leaves_no_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(WorldUnavailable, match=f"no room for a job's files in {tmp_path}: No space left"), Job(2, 5.0):
         pass
+    assert not list(tmp_path.iterdir())
+
+
+@needs_mpi
+def test_arguments_that_a_disk_has_no_room_for_are_told_and_leave_no_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(WorldUnavailable, match=f"no room for a job's files in {tmp_path}: File too large"):
+            sd.run(print, 2, world="mpi", args=(np.ones(100_000),))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())
 
 

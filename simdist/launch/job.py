@@ -6,8 +6,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,19 +65,31 @@ class Job:
         self.folder = Path(tempfile.mkdtemp(prefix="simdist-"))
         path = self.folder / "board"
         try:
-            Board.create(path, self.ranks)
-            for rank in range(self.ranks):
-                pipe = self.folder / f"pipe-{rank}"
-                os.mkfifo(pipe, 0o600)
-                self._ends.add_pipe(rank, os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
-            self.board = Board(path)
-        except BaseException as error:  # also Ctrl-C
+            with self._writing():
+                Board.create(path, self.ranks)
+                for rank in range(self.ranks):
+                    pipe = self.folder / f"pipe-{rank}"
+                    os.mkfifo(pipe, 0o600)
+                    self._ends.add_pipe(rank, os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+                self.board = Board(path)
+        except BaseException:  # also Ctrl-C
             self._ends.close()
             shutil.rmtree(self.folder, ignore_errors=True)
-            if not isinstance(error, OSError):
-                raise
-            raise WorldUnavailable(f"no room for a job's files in {self.folder.parent}: {error.strerror}") from error
+            raise
         return self
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Around the writing of the job's files: turn an error of the disk into WorldUnavailable."""
+        try:
+            yield
+        except OSError as error:
+            raise WorldUnavailable(f"no room for a job's files in {self.folder.parent}: {error.strerror}") from error
+
+    def leave(self, name: str, data: bytes) -> None:
+        """Write a file for the ranks into the job's folder; raises WorldUnavailable if there is no room for it."""
+        with self._writing():
+            (self.folder / name).write_bytes(data)
 
     def __exit__(self, *_: object) -> None:
         with deferred():  # an impatient Ctrl-C would leave ranks behind

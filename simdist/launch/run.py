@@ -83,7 +83,7 @@ def run(
         Exception: what the first rank to fail raised, with a note that names the rank and has its traceback.
         RankFailed: a rank was killed or exited in the middle of its program.
         DeadlockError, DeadlineError: ranks waited for messages that never came.
-        WorldUnavailable: no MPI is installed, or this is already a rank of an MPI job.
+        WorldUnavailable: no MPI is installed, a job's files have no room, or this is already a rank of an MPI job.
         ArgumentError: ranks below 1 or too many for this machine, an unknown name, or an argument of a wrong type.
     """
     _check(program, world, args, timeout_s)
@@ -144,8 +144,8 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float | None) -> Run:
         raise WorldUnavailable("this process is already a rank of an MPI job: call program(sd.world()) on every rank")
     limit_s = environment.timeout_s() if timeout_s is None else float(min(timeout_s, environment.LONGEST_S))
     with Job(ranks, limit_s) as job:
-        (job.folder / "task.pickle").write_bytes(packed(task))
-        (job.folder / "path.json").write_text(json.dumps([str(Path(entry).absolute()) for entry in sys.path]))
+        job.leave("task.pickle", packed(task))
+        job.leave("path.json", json.dumps([str(Path(entry).absolute()) for entry in sys.path]).encode())
         with (job.folder / "mpirun.out").open("wb") as output:
             job.start([sys.executable, "-m", "simdist.launch.rank_process"], output, limit_s)
         relays = [
