@@ -227,7 +227,7 @@ class Communicator(Checks):
 
         Raises:
             ArgumentError: the dtype holds objects.
-            SharedMemoryFull: a node has no room for it.
+            SharedMemoryFull: a node has no room for it; on all ranks.
         """
 
     @abstractmethod

@@ -12,6 +12,7 @@ import numpy as np
 from simdist.arrays import Array, phantom
 from simdist.arrays.kind import address
 from simdist.comm.bindings import MPI
+from simdist.comm.checks import cut
 from simdist.comm.communicator import Communicator
 from simdist.comm.device_memory import DevicePeers, DeviceWindow
 from simdist.comm.guard import Guard
@@ -147,13 +148,14 @@ class MpiMemory:
         self._common: list[Window] = []
 
     def window(self, num_bytes: int) -> Window:
-        """A new window, with num_bytes for this rank. All ranks of the node must call it.
+        """A new window, with num_bytes for this rank. All ranks of the group must call it.
 
         Raises:
-            SharedMemoryFull: the node has no room for it.
+            SharedMemoryFull: a node has no room for it; on all ranks.
         """
-        if lack := self._lack(num_bytes):
-            raise SharedMemoryFull(lack)
+        for lack in self._group.notes(cut(self._lack(num_bytes)).encode()):
+            if lack:
+                raise SharedMemoryFull(lack)
         return self._window(num_bytes)
 
     def _lack(self, num_bytes: int, spare_bytes: int = 0) -> str:

@@ -1,5 +1,6 @@
 """Memory that the ranks of a node have in common."""
 
+import importlib
 import time
 
 import numpy as np
@@ -8,9 +9,10 @@ from jobs import needs_mpi
 
 import simdist as sd
 from simdist.cluster import preset
+from simdist.comm.shared_room import Room
 from simdist.comm.solo import SoloCommunicator
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import ArgumentError, CollectiveMismatch
+from simdist.errors import ArgumentError, CollectiveMismatch, SharedMemoryFull
 
 HERE = preset("this-machine")
 
@@ -87,6 +89,22 @@ def test_each_node_of_real_ranks_has_its_own(monkeypatch):
         *[([1, 10, 0, 0], [0, 0], [1, 0], [1, 0])] * 2,
         *[([0, 0, 100, 1000], [1, 1], [3, 2], [3, 2])] * 2,
     ]
+
+
+@needs_mpi
+def test_where_one_node_has_no_room_the_ranks_of_all_are_told(monkeypatch):
+    def program(comm):
+        if comm.node == 1:
+            mpi_memory = importlib.import_module("simdist.comm.mpi_memory")  # which loads MPI
+            mpi_memory.room = lambda: Room(0.0, 0.0)
+        try:
+            comm.shared(8, np.float64)
+        except SharedMemoryFull as error:
+            return str(error)
+
+    monkeypatch.setenv("SIMDIST_RANKS_PER_NODE", "2")
+    words, *others = sd.run(program, 3, world="mpi").results
+    assert others == [words] * 2 and "/dev/shm has 0 MB free of 0" in words
 
 
 @pytest.mark.one_node
