@@ -149,9 +149,9 @@ import simdist as sd
 from simdist.comm.guard import guard
 from simdist.comm.watchdog import Watchdog
 
-Watchdog.start_timeout_s = 1.0
 comm = sd.world()
 comm.empty(4, np.int64)
+Watchdog.start_timeout_s = 1.0
 if comm.rank == 1:
     guard().frees[""] = lambda: time.sleep(60)
 """
