@@ -149,7 +149,8 @@ class Guard:
             shutil.rmtree(Path(os.environ[BOARD]).parent, ignore_errors=True)
         if not self.watchdog.orphaned:
             time.sleep(self.patience_s + 0.1)  # lets the report appear before mpirun's own messages
-        signal.alarm(3)  # ends the process if MPI does not
+        # Ends the process if MPI does not. An alarm would be the program's, where that has a handler for it.
+        faulthandler.dump_traceback_later(3, exit=True, file=2)
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()

@@ -2,6 +2,7 @@
 
 import atexit
 import builtins
+import faulthandler
 import io
 import os
 import signal
@@ -58,11 +59,16 @@ ENDS = {
     "error in a child's thread": ("child(lambda: run(lambda: 1 / 0))", 0, "\nZeroDivisionError: division by zero"),
     "exit of a child": ("child(lambda: sys.exit(3))", 0, ""),
     "hook of a child": ("child(lambda: None)", 0, ""),
-    "crash": ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "most recent call first"),
+    "crash": ("ctypes.string_at(0)", -signal.SIGSEGV, "most recent call first"),
+    "error where MPI hangs and the alarm is the program's": (
+        "signal.signal(signal.SIGALRM, print); guard().abort = hang; 1 / 0",
+        1,
+        "[rank 0] ZeroDivisionError: division by zero",
+    ),
     "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, ""),
 }
 PROGRAM = """
-import os, signal, sys, threading, time
+import ctypes, os, signal, sys, threading, time
 from simdist.comm.guard import guard
 
 def run(what):
@@ -75,6 +81,10 @@ def child(what):
         return os.wait()
     what()
     sys.exit()
+
+def hang(code):
+    while True:
+        ctypes.PyDLL(None).sleep(60)  # which holds the GIL
 
 guard().drains.append(lambda: os.write(1, b"drained\\n"))
 """
@@ -196,6 +206,7 @@ def did(guard, monkeypatch):
 
     for name in ("alarm", "signal"):
         monkeypatch.setattr(signal, name, noting(name))
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda limit_s, **_: did.append(("later", limit_s)))
     for name, found in (("drop", None), ("shared_files", ["shared"]), ("files_of_start", ["start"])):
         monkeypatch.setattr(module, name, noting(name) if found is None else lambda found=found: found)
     monkeypatch.setattr(os, "_exit", noting("exit"))
@@ -226,7 +237,7 @@ def test_the_end_of_a_job_leaves_no_files_shows_what_was_written_and_goes_by_mpi
         patch.setattr(sys, "stdout", None)
         patch.setattr(sys, "stderr", SimpleNamespace(flush=lambda: did.append("flush")))
         guard.end(3)
-    assert did == [("drop", ["shared", "start"]), ("alarm", 3), "flush", *[("abort", 3)] * mpi, ("exit", 3)]
+    assert did == [("drop", ["shared", "start"]), ("later", 3), "flush", *[("abort", 3)] * mpi, ("exit", 3)]
     assert guard.pauses_s == [2.1] * (lost == "nobody"), "for the launcher to report first"
     assert (tmp_path / "room").exists() == (lost != "launcher")
 
