@@ -40,7 +40,7 @@ class Job:
     """A job; a context manager, at whose end its ranks, its folder and their shared memory are gone.
 
     Args:
-        timeout_s: how long all ranks may be silent before the job is ended.
+        timeout_s: how long a rank may wait before it ends the job; where all ranks are silent for longer, it is ended.
 
     Attributes:
         folder: the job's folder, private to this user.
@@ -100,19 +100,12 @@ class Job:
                 self.board.close()
                 shutil.rmtree(self.folder, ignore_errors=True)
 
-    def start(
-        self,
-        words: Sequence[str],
-        output: Any = None,
-        timeout_s: float | None = None,
-        told: Mapping[str, str] | None = None,
-    ) -> None:
+    def start(self, words: Sequence[str], output: Any = None, told: Mapping[str, str] | None = None) -> None:
         """Run `words` on every rank.
 
         Args:
             output: where the launcher writes, and the ranks unless they redirect it; None for this process's
                 own output.
-            timeout_s: how long a rank may wait; if not given, as set in the environment.
             told: additional environment variables for the ranks.
 
         Raises:
@@ -120,8 +113,7 @@ class Job:
         """
         command = self._mpirun.command(self.ranks, words, self.survive)
         variables = self._mpirun.variables(self.ranks, self.folder)
-        if timeout_s is not None:
-            variables["SIMDIST_TIMEOUT_S"] = repr(float(timeout_s))
+        variables["SIMDIST_TIMEOUT_S"] = repr(float(self._timeout_s))
         variables |= {BOARD: str(self.folder / "board"), LAUNCHER: str(os.getpid()), **(told or {})}
         self._started_s = time.monotonic()
         with deferred():  # until it is known what to end

@@ -147,7 +147,7 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float | None) -> Run:
         job.leave("task.pickle", packed(task))
         job.leave("path.json", json.dumps([str(Path(entry).absolute()) for entry in sys.path]).encode())
         with (job.folder / "mpirun.out").open("wb") as output:
-            job.start([sys.executable, "-m", "simdist.launch.rank_process"], output, limit_s)
+            job.start([sys.executable, "-m", "simdist.launch.rank_process"], output)
         relays = [
             _Relay(job.folder / f"rank-{rank}.{name}", stream)
             for rank in range(ranks)
