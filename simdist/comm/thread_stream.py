@@ -20,7 +20,8 @@ def running_stream(line: Line) -> str:
     """The stream that runs: this one, if the caller's thread is its."""
     if threading.get_ident() == line.thread_id:
         return line.name
-    return threading.current_thread().name.removeprefix(_PREFIX)
+    thread = threading.current_thread()
+    return "main" if thread is threading.main_thread() else thread.name.removeprefix(_PREFIX)
 
 
 class ThreadWork(Work):

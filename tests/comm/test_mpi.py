@@ -1,6 +1,7 @@
 """What every communicator promises, in both worlds: under plain pytest on virtual ranks, under mpirun on real ones."""
 
 import re
+import time
 import tracemalloc
 
 import numpy as np
@@ -140,6 +141,18 @@ def test_a_stream_works_with_its_own_communicator(spmd):
         assert first[1].startswith(f"start on stream 'aside' {refused}")
         assert re.match(f"all_reduce by .* on stream 'aside' of rank {rank} {refused}", hidden[1])
         assert (x == [2, 1, 2][rank]).all()
+
+
+def test_the_main_stream_may_use_the_communicators_of_others_and_is_called_main(spmd):
+    def program(comm):
+        side, x = comm.stream("aside"), np.ones(2)
+        side.start(all_reduce, x, side.comm).wait()
+        all_reduce(x, side.comm)  # the stream has nothing to do now
+        side.comm.stream("inner").start(time.sleep, 0.01).wait()
+        return x, sorted({stream for _, stream, *_ in comm.recorder.rows})
+
+    for x, streams in spmd(program, 2):
+        assert x.tolist() == [4, 4] and set(streams) <= {"main", "aside", "inner"}
 
 
 def test_large_messages_cross_in_sendrecv(spmd):
