@@ -7,7 +7,7 @@ __all__ = ["Request", "Status"]
 
 
 class Status(NamedTuple):
-    """The source, tag and size of a received message."""
+    """The source, tag and size of a received message; of a sent one, `src` is the receiver."""
 
     src: int
     tag: int
@@ -32,4 +32,4 @@ class Request(ABC):
     @property
     def over(self) -> bool:
         """Whether it is known to be done: then `wait` returns at once, but must still be called."""
-        return False
+        return self._status is not None

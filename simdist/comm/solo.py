@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from time import perf_counter, sleep
 from typing import Any
@@ -78,8 +79,9 @@ class SoloCommunicator(Communicator):
         start_s = self.clock()
         self._mail.append((tag, x.copy()))
         self._note("send", start_s, x.nbytes, tag)
-        sent = Status(dst, tag, x.nbytes)
-        return _Deferred(lambda: sent)
+        request = _Deferred(partial(Status, dst, tag, x.nbytes))
+        request.wait()  # nothing is left to do
+        return request
 
     def irecv(self, x: Array, src: int = ANY, tag: int = ANY) -> Request:
         """See Communicator. The message is received by `wait`."""
@@ -87,7 +89,7 @@ class SoloCommunicator(Communicator):
         check_array("recv", x, 0)
         self.check_room("recv", x, tag)
         start_s = self.clock()
-        return _Deferred(lambda: self._take(x, tag, start_s))
+        return _Deferred(partial(self._take, x, tag, start_s))
 
     def probe(self, tag: int = ANY, until_s: float = 0.0) -> bool:
         """See Communicator."""
@@ -200,7 +202,7 @@ class SoloPeers(Peers):
 
 
 class _Deferred(Request):
-    """A request that does in `wait` what is left to do: nothing for a send, which has been copied."""
+    """A request that does in `wait` what is left to do."""
 
     def __init__(self, rest: Callable[[], Status]) -> None:
         self._rest = rest

@@ -71,6 +71,18 @@ def test_a_receive_tells_what_came(spmd):
     assert y.tolist() == [0, 1, 2, -1, -1]
 
 
+@pytest.mark.parametrize("p", [1, 2])
+def test_a_request_is_over_when_its_wait_has_returned(spmd, p):
+    def program(comm):
+        sent = comm.isend(np.ones(3), (comm.rank + 1) % p)
+        received = comm.irecv(np.ones(3), (comm.rank - 1) % p)
+        for request in (received, sent):
+            request.wait()
+        return received.over, sent.over
+
+    assert spmd(program, p) == [(True, True)] * p
+
+
 def test_messages_of_one_tag_keep_their_order_and_tags_choose(spmd):
     def program(comm):
         if comm.rank == 0:

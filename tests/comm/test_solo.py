@@ -61,6 +61,13 @@ def test_an_exchange_that_is_refused_sends_nothing(comm, y):
     assert not comm.probe()
 
 
+def test_a_send_is_over_at_once_and_a_receive_when_its_wait_has_returned(comm):
+    received, sent = comm.irecv(np.zeros(3)), comm.isend(np.ones(3), 0)
+    assert sent.over and not received.over
+    received.wait()
+    assert received.over
+
+
 def test_waiting_for_nobody_is_a_deadlock(comm):
     with pytest.raises(DeadlockError, match="with tag 3 from itself"):
         comm.recv(np.zeros(1), 0, 3)
