@@ -11,6 +11,7 @@ the record it is one message, regardless of its pieces. Both of its ends must be
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import zip_longest
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,6 @@ class Staging:
         self.comm = comm
         self._device = device_library()
         self._rooms: dict[str, list[Array]] = {}
-        self._stream: Any = None
 
     def send(self, x: Array, dst: int, tag: int) -> None:
         """See Communicator."""
@@ -80,7 +80,7 @@ class Staging:
     def isend(self, x: Array, dst: int, tag: int) -> "StagedSending":
         """See Communicator. All of x is copied to the host first; the request keeps the copy."""
         host = self._device.pinned(x.nbytes)
-        start_s, stream = perf_counter(), self._side()
+        start_s, stream = perf_counter(), self._side
         stream.after_arrays()
         self._device.copy_out(x, host, stream.raw)
         stream.raw.synchronize()
@@ -103,7 +103,7 @@ class Staging:
 
     def _outgoing(self, x: Array, dst: int, tag: int) -> Iterator[None]:
         """Copy and post a piece, then yield; at the end wait for the last two."""
-        data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("out"), self._side()
+        data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("out"), self._side
         requests: list[Any] = [None, None]
         stream.after_arrays()
         for k, piece in enumerate(pieces(x.nbytes)):
@@ -126,7 +126,7 @@ class Staging:
         Yields the status of the pieces received so far; at the end that of all.
         """
         total_bytes = 0
-        data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("in"), self._side()
+        data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("in"), self._side
         copied: list[Any] = [None, None]
         stream.after_arrays()  # pending work on x comes first
         for k, piece in enumerate(pieces(x.nbytes)):
@@ -154,7 +154,7 @@ class Staging:
     def deliver(self, x: Array, host: Array, num_bytes: int) -> None:
         """Copy the received bytes into x."""
         if num_bytes:
-            stream = self._side()
+            stream = self._side
             stream.after_arrays()
             self._device.copy_in(x.reshape(-1).view(np.uint8)[:num_bytes], host, stream.raw)
             stream.raw.synchronize()
@@ -164,11 +164,10 @@ class Staging:
             self._rooms[name] = [self._device.pinned(PIECE_BYTES) for _ in range(2)]
         return self._rooms[name]
 
+    @cached_property
     def _side(self) -> Any:
         """The CUDA stream for copies."""
-        if self._stream is None:
-            self._stream = self._device.Stream()
-        return self._stream
+        return self._device.Stream()
 
 
 class StagedSending(Request):
