@@ -197,6 +197,7 @@ def binomial_gather(shard: Array, comm: Communicator, chunks: Chunks, root: int)
 
 
 def _all_reduce_cost(case: Case) -> Cost:
+    case = replace(case, root=0)
     return in_turn(_reduce_cost(case), _broadcast_cost(case))
 
 

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from anatomy import seconds
-from oracle import every_algorithm
+from oracle import OPERATIONS, every_algorithm
 
 from simdist.bench.measure import bus_bytes_per_s
+from simdist.bench.trial import ROOTED
 from simdist.cli import main
 from simdist.cluster import preset
 from simdist.collectives import algorithms, cost, formula, lower_bound
@@ -69,6 +70,16 @@ def test_ranks_that_ask_alike_get_one_case():
     case = case_of(Placement([0, 0, 1]), 8, True)
     assert case_of(Placement([3, 3, 5]), 8, True) is case
     assert case.ranks_per_node == 2 and case_of(Placement([0, 1, 1]), 8, True).first_lacks == 1
+
+
+@both
+@pytest.mark.parametrize("ranks_per_node", [0, 3])
+@pytest.mark.parametrize(("operation", "name"), every_algorithm([each for each in OPERATIONS if each not in ROOTED]))
+def test_a_root_changes_nothing_where_there_is_none(count, operation, name, ranks_per_node):
+    """The cost of the all_reduce by a tree was that of a tree from there; it grows from rank 0."""
+    for rank in range(8):
+        case = {"ranks": 8, "num_bytes": 64, "rank": rank, "ranks_per_node": ranks_per_node}
+        assert count(operation, name, root=3, **case) == count(operation, name, **case)
 
 
 @both
