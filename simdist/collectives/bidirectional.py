@@ -13,14 +13,15 @@ from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
 from simdist.collectives.multi_ring import all_reduce_round, rings_cost
 from simdist.collectives.phases import in_turn
 from simdist.collectives.registry import algorithm
+from simdist.collectives.ring import order_of
 from simdist.comm import Communicator
 
 __all__ = ["bidirectional_ring_all_reduce"]
 
 
 def _ways(ranks: int, order: Sequence[int] | None) -> Sequence[Sequence[int]]:
-    order = range(ranks) if order is None else order
-    return order, order[::-1]
+    right = order_of(ranks, order)
+    return right, right[::-1]
 
 
 def _cost(case: Case, order: Sequence[int] | None = None) -> Cost:

@@ -8,7 +8,8 @@ Bandwidth-optimal: no all-reduce moves fewer bytes per rank. Its price is a late
 Source: Patarasuk and Yuan 2009, J. Parallel Distrib. Comput. 69(2), 117-124.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
 
 from simdist.arrays import Array, Chunks, Reduction, partition, slices
 from simdist.collectives.buffers import scratch
@@ -19,7 +20,7 @@ from simdist.collectives.rounds import circuit
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 
-__all__ = ["Ring", "ring_all_gather", "ring_all_reduce", "ring_reduce_scatter"]
+__all__ = ["Ring", "order_of", "ring_all_gather", "ring_all_reduce", "ring_reduce_scatter"]
 
 
 class Ring:
@@ -35,9 +36,7 @@ class Ring:
     """
 
     def __init__(self, ranks: int, rank: int, order: Sequence[int] | None = None) -> None:
-        if order is not None and sorted(order) != list(range(ranks)):
-            raise ArgumentError(f"order {list(order)} does not name each of the ranks 0 to {ranks - 1} once")
-        self.order: Sequence[int] = range(ranks) if order is None else list(order)
+        self.order = order_of(ranks, order)
         self.place = self.order.index(rank)
         self.after = self.back(-1)
         self.before = self.back(1)
@@ -49,6 +48,19 @@ class Ring:
     def in_ring_order(self, chunks: Chunks) -> Chunks:
         """The chunks in the order of the ring: that of this rank at its place."""
         return chunks if isinstance(self.order, range) else [chunks[rank] for rank in self.order]
+
+
+def order_of(ranks: int, order: Iterable[int] | None) -> Sequence[int]:
+    """The order given, or 0, 1, 2, …; raises ArgumentError unless it names each rank once."""
+    if order is None:
+        return range(ranks)
+    try:
+        found = [index(rank) for rank in order]
+    except TypeError:  # no whole numbers
+        found = []
+    if sorted(found) != list(range(ranks)):
+        raise ArgumentError(f"order {order!r:.60} does not name each of the ranks 0 to {ranks - 1} once")
+    return found
 
 
 def _steps(case: Case, order: Sequence[int] | None = None, reduces: bool = False) -> Formula:

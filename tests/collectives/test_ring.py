@@ -5,8 +5,7 @@ import pytest
 from anatomy import RANKS, dissect, hold, predicted, rounds, seconds
 
 from simdist.cluster import preset
-from simdist.collectives import formula
-from simdist.collectives.ring import Ring
+from simdist.collectives import cost, formula
 from simdist.errors import ArgumentError
 
 OPERATIONS = ("reduce_scatter", "all_gather", "all_reduce")
@@ -50,10 +49,19 @@ def test_a_rank_passes_on_what_it_has_just_received():
     assert all((x == whole).all() for x in run.results)
 
 
-@pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [1, 2, 3], []])
-def test_an_order_names_each_rank_once(order):
+@pytest.mark.parametrize("order", [[0, 1], [0, 1, 1], [1, 2, 3], [], 3, [0, 1, None], [0, 1, 2.0], ["0", "1", "2"]])
+@pytest.mark.parametrize("name", ["ring", "bidirectional_ring"])
+def test_an_order_names_each_rank_once(name, order):
     with pytest.raises(ArgumentError, match="each of the ranks 0 to 2"):
-        Ring(3, 0, order)
+        dissect("all_reduce", name, [np.ones(4)] * 3, order=order)
+    with pytest.raises(ArgumentError, match="each of the ranks 0 to 2"):
+        cost("all_reduce", name, ranks=3, num_bytes=12, order=order)
+
+
+@pytest.mark.parametrize("name", ["ring", "bidirectional_ring"])
+def test_an_order_may_be_any_collection_of_whole_numbers(name):
+    for order in ((2, 0, 1), np.array([2, 0, 1], np.int8), dict.fromkeys([2, 0, 1])):
+        hold("all_reduce", name, 3, order=order)
 
 
 @pytest.mark.parametrize("p", [2, 3, 8, 15])
