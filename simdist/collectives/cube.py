@@ -95,12 +95,11 @@ class Cube:
         start = self._seats.start
         return lambda i, j: slice(chunks[start(i)].start, chunks[start(j) - 1].stop)
 
-    def widest(self, d: int) -> int:
-        """The number of ranks in the widest run of the round of distance d: d where p is a power of two.
-
-        It is the first run, places 0 … d-1, and what it stands for is the longest message of the round.
+    def ranks_at(self, places: int) -> int:
+        """How many ranks the first so many places seat: as many where p is a power of two, otherwise at least as many
+        as any other run of places.
         """
-        return self._seats.start(d)
+        return self._seats.start(places)
 
     # -- counting -------------------------------------------------------------------------------------
 

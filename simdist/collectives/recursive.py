@@ -9,6 +9,8 @@ beyond a power of two.
 Source: Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19(1), 49-66.
 """
 
+from functools import partial
+
 import numpy as np
 
 from simdist.arrays import Array, Chunks, Reduction, partition
@@ -29,20 +31,23 @@ __all__ = [
 # -- reduce-scatter -----------------------------------------------------------------------------------
 
 
-def _reduce_scatter_cost(case: Case) -> Cost:
+def _reduce_scatter_cost(case: Case, doubling: bool = False) -> Cost:
     cube, n = Cube(case.ranks, case.rank), case.num_bytes
     mine, theirs = cube.run_bytes(cube.of_ranks(case.chunks), case.itemsize)
-    rounds = Cost(cube.steps, len(cube.distances), theirs, mine)
-    return cube.with_guest(rounds, up=n, down=case.chunk_bytes(cube.guest), folded=n)
+    rounds = len(cube.distances)
+    sent, reduced = (rounds * n - mine, rounds * n - theirs) if doubling else (theirs, mine)
+    each = Cost(cube.steps, rounds, sent, reduced)
+    return cube.with_guest(each, up=n, down=case.chunk_bytes(cube.guest), folded=n)
 
 
-def _reduce_scatter_formula(case: Case) -> Formula:
+def _reduce_scatter_formula(case: Case, doubling: bool = False) -> Formula:
     cube, n, chunk = Cube(case.ranks, 0), case.num_bytes, case.num_bytes / case.ranks
 
-    def halving(d: int) -> Formula:
-        return Formula(1, chunk * cube.widest(d), chunk * cube.widest(d))
+    def longest(d: int) -> Formula:  # the chunks of the first run; in doubling those of all but the last
+        num_bytes = chunk * cube.ranks_at(cube.size - d if doubling else d)
+        return Formula(1, num_bytes, num_bytes)
 
-    return over_rounds(case, halving, up=Formula(1, n, n), down=Formula(1, chunk))
+    return over_rounds(case, longest, up=Formula(1, n, n), down=Formula(1, chunk))
 
 
 @algorithm("reduce_scatter", "recursive_halving", cost=_reduce_scatter_cost, formula=_reduce_scatter_formula)
@@ -68,25 +73,11 @@ def recursive_halving_reduce_scatter(x: Array, comm: Communicator, op: Reduction
     to_guest(x[chunks[cube.guest]], comm, cube)
 
 
-def _doubling_reduce_scatter_cost(case: Case) -> Cost:
-    cube, n = Cube(case.ranks, case.rank), case.num_bytes
-    mine, theirs = cube.run_bytes(cube.of_ranks(case.chunks), case.itemsize)
-    rounds = len(cube.distances)
-    each = Cost(cube.steps, rounds, rounds * n - mine, rounds * n - theirs)
-    return cube.with_guest(each, up=n, down=case.chunk_bytes(cube.guest), folded=n)
-
-
-def _doubling_reduce_scatter_formula(case: Case) -> Formula:
-    n, chunk = case.num_bytes, case.num_bytes / case.ranks
-
-    def all_but(d: int) -> Formula:
-        return Formula(1, n - d * chunk, n - d * chunk)
-
-    return over_rounds(case, all_but, up=Formula(1, n, n), down=Formula(1, chunk))
-
-
 @algorithm(
-    "reduce_scatter", "recursive_doubling", cost=_doubling_reduce_scatter_cost, formula=_doubling_reduce_scatter_formula
+    "reduce_scatter",
+    "recursive_doubling",
+    cost=partial(_reduce_scatter_cost, doubling=True),
+    formula=partial(_reduce_scatter_formula, doubling=True),
 )
 def recursive_doubling_reduce_scatter(x: Array, comm: Communicator, op: Reduction) -> None:
     """Leave in chunk r of x the reduction over all ranks; the other chunks are working space.
@@ -131,7 +122,7 @@ def _all_gather_cost(case: Case) -> Cost:
 
 def _all_gather_formula(case: Case) -> Formula:
     cube, n, chunk = Cube(case.ranks, 0), case.num_bytes, case.num_bytes / case.ranks
-    return over_rounds(case, lambda d: Formula(1, chunk * cube.widest(d)), up=Formula(1, chunk), down=Formula(1, n))
+    return over_rounds(case, lambda d: Formula(1, chunk * cube.ranks_at(d)), up=Formula(1, chunk), down=Formula(1, n))
 
 
 @algorithm("all_gather", "recursive_doubling", cost=_all_gather_cost, formula=_all_gather_formula)

@@ -51,4 +51,4 @@ def test_the_widest_run_of_each_round_is_the_first(p):
     chunks = list(partition(p, p))
     for k in range(len(cubes[0].rounds)):
         runs = [cube.of_ranks(chunks)(*cube.rounds[k].mine) for cube in cubes if cube.rounds]
-        assert cubes[0].widest(1 << k) == max(run.stop - run.start for run in runs)
+        assert cubes[0].ranks_at(1 << k) == max(run.stop - run.start for run in runs)

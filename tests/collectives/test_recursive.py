@@ -56,6 +56,17 @@ def test_doubling_to_scatter_is_the_formula_of_mpich(p, rounds):
     assert found == (rounds, volume, volume)
 
 
+@pytest.mark.parametrize("p", [3, 5, 6, 7, 12, 14, 15])
+def test_doubling_to_scatter_with_guests_counts_the_longest_message_of_each_round(p):
+    """It once took the last d places for d ranks: they may be more, whose chunks are not sent."""
+    longest = {}  # by the distance of a round; 0 is that from guests to hosts, who send back a chunk at the end
+    for send in dissect("reduce_scatter", "recursive_doubling", [np.ones(p, np.int8)] * p).sends:
+        d = Cube(p, send.rank).place ^ Cube(p, send.peer).place
+        longest[d] = max(longest.get(d, 0), send.bytes)
+    found = formula("reduce_scatter", "recursive_doubling", ranks=p, num_bytes=p)
+    assert found == (len(longest) + 1, sum(longest.values()) + 1, sum(longest.values()))
+
+
 def test_doubling_sends_what_is_known_so_far():
     # Chunks of 1, 2, 4 and 8 items: the length of a message tells which chunks are in it.
     chunks = [slice(0, 1), slice(1, 3), slice(3, 7), slice(7, 15)]
