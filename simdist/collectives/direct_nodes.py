@@ -55,14 +55,10 @@ def _levels(case: Case) -> tuple[Case, Case]:
     return inside, leaders
 
 
-def _firsts(case: Case) -> list[Case]:
-    """The case of the first rank of each node."""
-    return [replace(case, rank=rank) for rank in range(0, case.ranks, case.ranks_per_node)]
-
-
-def _steps_inside(case: Case, operation: str, staged: bool) -> list[int]:
-    """How many steps it takes inside each node."""
-    return [find(operation, "direct").cost(_levels(first)[0], staged=staged).steps for first in _firsts(case)]
+def _steps_inside(case: Case, operation: str, staged: bool, node: int = 0) -> int:
+    """How many steps it takes inside a node: no other takes more than the first, which is full."""
+    inside, _ = _levels(replace(case, rank=node * case.ranks_per_node))
+    return find(operation, "direct").cost(inside, staged=staged).steps
 
 
 # -- all-reduce ---------------------------------------------------------------------------------------
@@ -108,10 +104,9 @@ def broadcast_cost(case: Case, staged: bool) -> Cost:
     """Of the broadcast over nodes."""
     inside, leaders = _levels(case)
     own, tree = find("broadcast", "direct").cost(inside, staged=staged), find("broadcast", "binomial").cost(leaders)
-    steps = _steps_inside(case, "broadcast", staged)
-    at_home = steps.pop(leaders.root)
     mine = in_turn(own, tree) if inside.rank == 0 else own
-    return mine._replace(steps=at_home + tree.steps + max(steps))
+    at_home, away = (_steps_inside(case, "broadcast", staged, node) for node in (leaders.root, not leaders.root))
+    return mine._replace(steps=at_home + tree.steps + away)
 
 
 def broadcast_formula(case: Case, staged: bool) -> Formula:
@@ -148,7 +143,7 @@ def reduce_cost(case: Case, staged: bool) -> Cost:
         to_root = int(inside.root > 0)
         mine = in_turn(mine, tree, Cost(to_root, to_root, to_root * case.num_bytes))
     moves_on = case.root % case.ranks_per_node > 0
-    return mine._replace(steps=max(_steps_inside(case, "reduce", staged)) + tree.steps + moves_on)
+    return mine._replace(steps=_steps_inside(case, "reduce", staged) + tree.steps + moves_on)
 
 
 def reduce_formula(case: Case, staged: bool) -> Formula:
@@ -202,9 +197,8 @@ def all_gather_cost(case: Case, staged: bool) -> Cost:
     phases = [*_gather_inside(case, staged)]
     if inside.rank == 0:  # round the ring of leaders: all chunks but those of the node after this one
         phases.append(Cost(m - 1, m - 1, case.num_bytes - _node_bytes(case, (node + 1) % m)))
-    gathers, broadcasts = zip(*(_gather_inside(first, staged) for first in _firsts(case)), strict=True)
-    longest = max(each.steps for each in gathers) + m - 1 + max(each.steps for each in broadcasts)
-    return in_turn(*phases)._replace(steps=longest)
+    steps = sum(each.steps for each in _gather_inside(replace(case, rank=0), staged)) + m - 1
+    return in_turn(*phases)._replace(steps=steps)
 
 
 def all_gather_formula(case: Case, staged: bool) -> Formula:
