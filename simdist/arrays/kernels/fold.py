@@ -39,30 +39,22 @@ def _source(op: str, reads: int, writes: int) -> str:
     """A kernel that folds `reads` arrays and writes the result to `writes` arrays."""
     parameters = [f"const T* x{i}" for i in range(reads)] + [f"T* y{i}" for i in range(writes)]
 
-    def part(kind: str, count: str, step: str) -> str:
-        def at(name: str) -> str:
-            return f"reinterpret_cast<const Pack<T>*>({name})[i]" if kind == "Pack<T>" else f"{name}[i]"
+    def loop(over: str, load: str, item: str, store: str, width: str) -> str:
+        loads = "".join(load.format(j=j) for j in range(reads))
+        first, *others = (item.format(j=j) for j in range(reads))
+        folds = "".join(f"{{ const auto x = widen({other}); {_STEPS[op]} }} " for other in others)
+        total = f"auto total = widen({first}); {folds}set({first}, total);"
+        fold = f"for (int k = 0; k < {width}; ++k) {{ {total} }}" if others else ""
+        stores = "".join(store.format(j=j) for j in range(writes))
+        return f"for (long long i = {over}) {{ {loads}\n{fold}\n{stores} }}"
 
-        def item(name: str) -> str:
-            return f"{name}.x[k]" if kind == "Pack<T>" else name
-
-        loads = "".join(f"{kind} p{i} = {at(f'x{i}')}; " for i in range(reads))
-        folds = "".join(f"{{ const auto x = widen({item(f'p{i}')}); {_STEPS[op]} }} " for i in range(1, reads))
-        stores = "".join(f"{at(f'y{i}').replace('const ', '')} = p0; " for i in range(writes))
-        total = f"auto total = widen({item('p0')}); {folds} set({item('p0')}, total);"
-        each = f"for (int k = 0; k < {count}; ++k) {{ {total} }}" if reads > 1 else ""
-        return f"""
-    for (long long i = {step}) {{
-        {loads}
-        {each}
-        {stores}
-    }}"""
-
+    packs = loop("first; i < n / N; i += step", "auto p{j} = load(x{j}, i); ", "p{j}.x[k]", "store(y{j}, i, p0); ", "N")
+    single = loop("n / N * N + first; i < n; i += step", "T p{j} = x{j}[i]; ", "p{j}", "y{j}[i] = p0; ", "1")
     return f"""
 extern "C" __global__ void fold({", ".join(parameters)}, long long n) {{
     const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x, step = (long long)gridDim.x * blockDim.x;
-    {part("Pack<T>", "N", "first; i < n / N; i += step")}
-    {part("T", "1", "n / N * N + first; i < n; i += step")}
+    {packs}
+    {single}
 }}
 """
 
