@@ -68,7 +68,6 @@ class Cube:
         self.size = 1 << self.num_rounds
         self.place = max(rank // 2, rank - (ranks - self.size))
         self._seats = partition(ranks, self.size)
-        self._places_are_ranks = ranks == self.size
         self.host, self.guest = self._seats.start(self.place), self._seats.start(self.place + 1) - 1
         self.is_guest = rank != self.host
         self.has_guest = rank != self.guest
@@ -82,8 +81,7 @@ class Cube:
 
     def partner(self, d: int) -> int:
         """The rank that this one meets at this distance."""
-        other = self.place ^ d
-        return other if self._places_are_ranks else self._seats.start(other)
+        return self._seats.start(self.place ^ d)
 
     def _round(self, d: int) -> Round:
         other = self.place ^ d

@@ -105,7 +105,8 @@ def broadcast_cost(case: Case, staged: bool) -> Cost:
     inside, leaders = _levels(case)
     own, tree = find("broadcast", "direct").cost(inside, staged=staged), find("broadcast", "binomial").cost(leaders)
     mine = in_turn(own, tree) if inside.rank == 0 else own
-    at_home, away = (_steps_inside(case, "broadcast", staged, node) for node in (leaders.root, not leaders.root))
+    at_home = _steps_inside(case, "broadcast", staged, leaders.root)
+    away = _steps_inside(case, "broadcast", staged, 0 if leaders.root else 1)
     return mine._replace(steps=at_home + tree.steps + away)
 
 
