@@ -6,7 +6,7 @@ from simdist.arrays.fused import copied
 from simdist.arrays.kind import empty, kind_of, moved, on_host
 from simdist.arrays.ledger import CATEGORIES, Ledger, Moment, hold, inheriting, recorded
 from simdist.arrays.meter import Chargeable, Meter, charge, clear, in_one_pass, metered, unmetered
-from simdist.arrays.partition import Chunks, Partition, partition, slices
+from simdist.arrays.partition import Chunks, Partition, consecutive, partition, slices
 from simdist.arrays.phantom import Phantom, phantom
 from simdist.arrays.reduction import Reduction, reduction, reductions
 
@@ -23,6 +23,7 @@ __all__ = [
     "Reduction",
     "charge",
     "clear",
+    "consecutive",
     "copied",
     "empty",
     "hold",

@@ -1,14 +1,15 @@
 """Partition: n items over p ranks, in slices as equal as possible."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from numbers import Integral
 from typing import Protocol
 
 from simdist.errors import ArgumentError
 
-__all__ = ["Chunks", "Partition", "partition", "slices"]
+__all__ = ["Chunks", "Partition", "consecutive", "partition", "slices"]
 
 
 class Chunks(Protocol):
@@ -84,3 +85,8 @@ def partition(n: int, p: int) -> Partition:
 def slices(n: int, p: int) -> tuple[slice, ...]:
     """All slices of `partition(n, p)`, to iterate over; shared by the ranks of one process."""
     return tuple(partition(n, p))
+
+
+def consecutive(lengths: Iterable[int]) -> tuple[slice, ...]:
+    """Slices of these lengths, one after the other."""
+    return tuple(slice(*ends) for ends in pairwise([0, *accumulate(lengths)]))

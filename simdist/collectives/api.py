@@ -1,11 +1,10 @@
 """The collectives as programs call them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array, Reduction, empty, kind_of, partition, phantom, reduction, slices
+from simdist.arrays import Array, Reduction, consecutive, empty, kind_of, partition, phantom, reduction, slices
 from simdist.arrays.kind import address
 from simdist.collectives.buffers import check_communicator, describe, flat, root_of
 from simdist.collectives.perform import execute, perform, plan_of
@@ -100,7 +99,7 @@ def all_gather(
     mine = flat(shard, comm, writable=False)
     if out is None:
         lengths = _lengths("all_gather", mine, comm)
-        full, chunks = np.empty_like(mine, shape=(sum(lengths),)), tuple(_consecutive(lengths))
+        full, chunks = np.empty_like(mine, shape=(sum(lengths),)), consecutive(lengths)
     else:
         full = flat(out, comm)
         chunks = slices(len(full), comm.size)
@@ -240,7 +239,7 @@ def gather(shard: Array, comm: Communicator, root: int = 0, algorithm: str = "au
     check_communicator(comm, shard)
     root = root_of(comm, root)
     mine = flat(shard, comm, writable=False)
-    chunks = _consecutive(_lengths("gather", mine, comm))
+    chunks = consecutive(_lengths("gather", mine, comm))
     length = chunks[-1].stop
     whole = phantom(length, mine.dtype)
     signature = whole.dtype, whole.shape, ("root", root)
@@ -266,12 +265,6 @@ def _lengths(operation: str, mine: Array, comm: Communicator) -> list[int]:
     if comm.size == 1:
         return [len(mine)]
     return [int(note) for note in comm.exchange(str(len(mine)), f"{operation}, the lengths of its shards")]
-
-
-def _consecutive(lengths: Sequence[int]) -> list[slice]:
-    """Slices of these lengths, one after the other."""
-    stops = np.cumsum(lengths).tolist()
-    return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
 
 
 _WORTH_A_LOOK = 1 << 16

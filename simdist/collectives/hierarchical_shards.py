@@ -20,7 +20,7 @@ section 3.3 (the order of chunks that makes them those of a flat reduce-scatter)
 
 from functools import partial
 
-from simdist.arrays import Array, Chunks, Reduction, partition
+from simdist.arrays import Array, Chunks, Reduction, consecutive, partition
 from simdist.collectives.buffers import scratch
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.grid import node_and_column
@@ -110,10 +110,8 @@ def hierarchical_all_gather(x: Array, comm: Communicator, chunks: Chunks) -> Non
         return
     node, column = node_and_column(comm)
     order = [rank for alike in zip(*members, strict=True) for rank in alike]  # bundle after bundle
-    packed, places, end = scratch(x), dict[int, slice](), 0
-    for rank in order:
-        begin, end = end, end + chunks[rank].stop - chunks[rank].start
-        places[rank] = slice(begin, end)
+    lengths = (chunks[rank].stop - chunks[rank].start for rank in order)
+    packed, places = scratch(x), dict(zip(order, consecutive(lengths), strict=True))
     packed[places[comm.rank]] = x[chunks[comm.rank]]
     ring_all_gather(packed, column, [places[ranks[node.rank]] for ranks in members])
     first, last = members[0], members[-1]

@@ -1,10 +1,10 @@
 """Holding: the stretches of a model's flat vector that a rank holds, end to end in the rank's own vector."""
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
-from simdist.arrays import Array
+from simdist.arrays import Array, consecutive
 from simdist.errors import ArgumentError
 
 __all__ = ["Holding", "Shard"]
@@ -52,10 +52,9 @@ class Holding:
         sizes = lengths if rooms is None else list(rooms)
         if len(sizes) != len(lengths) or any(room < n for room, n in zip(sizes, lengths, strict=True)):
             raise ArgumentError(f"rooms {sizes} for stretches of {lengths} items; needs one each, at least as long")
-        ends = [0, *accumulate(sizes)]
-        self.rooms = tuple(slice(a, b) for a, b in pairwise(ends))
+        self.rooms = consecutive(sizes)
         self.places = tuple(slice(room.start, room.start + n) for room, n in zip(self.rooms, lengths, strict=True))
-        self.size: int = ends[-1]
+        self.size = sum(sizes)
 
     @classmethod
     def of_all(cls, size: int) -> "Holding":

@@ -1,9 +1,9 @@
 """Updating: what the update of a part's weights takes, on the ranks of dp that share it."""
 
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from simdist.arrays import Array, partition, phantom
+from simdist.arrays import Array, consecutive, partition, phantom
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
@@ -48,7 +48,7 @@ def _of_all(job: Job, part: Part) -> Updating:
     """The cost of a rule that gathers whole matrices, by a step of it on phantoms."""
     p, each = len(job.holders.ranks), dict[tuple[str, ...], Updating]()
     sizes = [max(piece.ends.values()) for piece in job.pieces(part)] if job.zero_stage else [part.size]
-    units = [slice(*ends) for ends in pairwise([0, *accumulate(sizes)])]
+    units = consecutive(sizes)
     for rank in range(p):
         chunks = (partition(unit.stop - unit.start, p)[rank] for unit in units)
         holding = Holding(slice(u.start + c.start, u.start + c.stop) for u, c in zip(units, chunks, strict=True))
@@ -59,7 +59,7 @@ def _of_all(job: Job, part: Part) -> Updating:
     return slowest._replace(state_bytes=max(found.state_bytes for found in each.values()))
 
 
-def _on_rank(job: Job, part: Part, units: list[slice], holding: Holding) -> Updating:
+def _on_rank(job: Job, part: Part, units: Sequence[slice], holding: Holding) -> Updating:
     how, gathered = job.recipe, list[int]()
 
     def all_gather(chunk: Array, i: int) -> Array:

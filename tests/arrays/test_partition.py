@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simdist.arrays import partition, slices
+from simdist.arrays import consecutive, partition, slices
 from simdist.errors import ArgumentError
 
 SIZES = st.integers(0, 10_000)
@@ -55,3 +55,10 @@ def test_has_no_run_before_the_first_or_after_the_last(i):
 def test_slices_are_those_of_the_partition_made_once(n, p):
     assert slices(n, p) == tuple(partition(n, p))
     assert slices(n, p) is slices(n, p)
+
+
+@given(st.lists(st.integers(0, 50), max_size=20))
+def test_consecutive_slices_cut_as_numpy_does(lengths):
+    items = np.arange(sum(lengths))
+    runs = np.split(items, np.cumsum(lengths)[:-1]) if lengths else []
+    assert [items[part].tolist() for part in consecutive(lengths)] == [run.tolist() for run in runs]

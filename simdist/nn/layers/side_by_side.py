@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array, charge, hold
+from simdist.arrays import Array, charge, consecutive, hold
 from simdist.nn import functional as f
 from simdist.nn.layers.layer import Layer, label
 from simdist.nn.noise import Noise
@@ -89,7 +89,7 @@ class Fork(_SideBySide):
         """Also the widths of the outputs."""
         widths = [own.shape[-1] for own in outputs]
         y = np.empty_like(outputs[0], shape=(*outputs[0].shape[:-1], sum(widths)))
-        for own, to in zip(outputs, _columns(widths), strict=True):
+        for own, to in zip(outputs, consecutive(widths), strict=True):
             y[..., to] = own
         charge(0, 2 * y.nbytes)
         return y, widths
@@ -97,9 +97,4 @@ class Fork(_SideBySide):
     def _apart(self, dy: Array, how: list[int]) -> list[Array]:
         """Contiguous, as products of matrices need them."""
         charge(0, 2 * dy.nbytes)
-        return [dy[..., columns].copy() for columns in _columns(how)]
-
-
-def _columns(widths: list[int]) -> list[slice]:
-    ends = np.cumsum(widths).tolist()
-    return [slice(end - width, end) for end, width in zip(ends, widths, strict=True)]
+        return [dy[..., columns].copy() for columns in consecutive(how)]

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
 
 import numpy as np
 
-from simdist.arrays import Array, charge, kind_of, moved
+from simdist.arrays import Array, charge, consecutive, kind_of, moved
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, require_least
 from simdist.optim import Spans, largest
@@ -136,8 +135,8 @@ def _orth(x: Array) -> Array:
 
 def _end_to_end(flat: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     """Arrays of these shapes in `flat`, one after the other; they are views."""
-    ends = list(accumulate(map(math.prod, shapes)))
-    return [flat[end - math.prod(shape) : end].reshape(shape) for end, shape in zip(ends, shapes, strict=True)]
+    parts = consecutive(map(math.prod, shapes))
+    return [flat[part].reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _size(shapes: Sequence[tuple[int, ...]]) -> int:

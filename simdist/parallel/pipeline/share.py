@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import accumulate, pairwise
 
 import numpy as np
 
+from simdist.arrays import consecutive
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
 from simdist.nn import Model
@@ -71,7 +71,7 @@ class Share:
             for s in own
         ]
         counts = [sum(bool(layer.parameters) for layer in stage.layers.layers) for stage in self.stages]
-        self.with_weights = [slice(*ends) for ends in pairwise([0, *accumulate(counts)])]
+        self.with_weights = consecutive(counts)
         self.model = model.of(Layers(layer for s in own for layer in layers[self.bounds[s]]))
         names = [
             list(dict.fromkeys(p.name for s in stages for layer in layers[self.bounds[s]] for p in layer.parameters))
