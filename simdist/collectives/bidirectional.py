@@ -53,6 +53,7 @@ def bidirectional_ring_all_reduce(
 
     Cost per rank: 4(p-1) messages, two a step; 2n(p-1)/p bytes sent, half of them each way; n(p-1)/p reduced.
     Where a rank has a port for each neighbour, the bytes take half the time of the plain ring. Where one port
-    serves both, as in the formula, they take the same, but one half is folded while the other travels.
+    serves both, as in the formula, they take the same, but one half is folded while the other travels. Between nodes
+    the ways leave by different ranks: where these have a card each, by half of the formula's bytes.
     """
     all_reduce_round(x, comm, op, _ways(comm.size, order))

@@ -103,7 +103,8 @@ def multi_ring_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
 
     Cost per rank: 2k(p-1) messages, k a step; 2n(p-1)/p bytes sent, of which 1/k to another node; n(p-1)/p reduced.
     The formula is that of the slowest: the links inside, a card of a full node, or one of a last node of r < k ranks,
-    by which up to ceil(k/r) rings leave. It is an upper bound for short messages: they do not wait for their receivers,
-    so that one ring may be ahead of another. On one node it is the plain ring.
+    by which up to ceil(k/r) rings leave. It is an upper bound where rings share a card, as one's latency passes while
+    another's bytes leave, and for short messages: they do not wait for their receivers, so that one ring may be ahead
+    of another. On one node it is the plain ring.
     """
     all_reduce_round(x, comm, op, _orders(list(comm.nodes.members.values())))

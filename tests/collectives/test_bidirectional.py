@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from anatomy import RANKS, dissect, hold, predicted, seconds
 
-from simdist.errors import ArgumentError
+from simdist.cluster import Link, preset
 
 
 @pytest.mark.parametrize("p", RANKS)
@@ -29,11 +29,6 @@ def test_half_of_the_array_goes_each_way_in_every_step():
     assert sorted(s.start_s for s in run.sends) == sorted([0, 1, 2, 3, 4, 5] * 8)
 
 
-def test_an_order_names_each_rank_once():
-    with pytest.raises(ArgumentError, match="each of the ranks 0 to 2"):
-        dissect("all_reduce", "bidirectional_ring", [np.ones(3)] * 3, order=[])
-
-
 @pytest.mark.parametrize("p", [2, 3, 4, 7, 64])
 @pytest.mark.parametrize("num_bytes", [1024, 10**8])
 def test_takes_about_as_long_as_a_ring_where_both_ways_share_a_port(p, num_bytes):
@@ -41,3 +36,11 @@ def test_takes_about_as_long_as_a_ring_where_both_ways_share_a_port(p, num_bytes
     # with so few neighbours the two ways sometimes wait for the same port.
     measured = seconds("all_reduce", "bidirectional_ring", p, num_bytes)
     assert 0.85 < measured / predicted("all_reduce", "bidirectional_ring", p, num_bytes) < 1.06
+
+
+@pytest.mark.parametrize(("cards", "share"), [(1, 1), (4, 1 / 2)])
+def test_between_nodes_each_way_takes_a_card_of_its_own(cards, share):
+    cluster = preset("h100").with_(devices_per_node=4, nics_per_node=cards, between=Link(0, 1e9), inside=Link(0, 1e15))
+    n = 8_000_000
+    measured = seconds("all_reduce", "bidirectional_ring", 8, n, cluster=cluster)
+    assert measured == pytest.approx(2 * 7 * share * n / 8 / 1e9, rel=0.01)
