@@ -118,3 +118,45 @@ def test_a_time_that_is_no_number_is_refused(spmd):
 def test_to_look_for_ever_has_an_end(world, error):
     with pytest.raises(error, match="rank [01] waits to receive from any rank with tag 3"):
         sd.run(lambda comm: comm.probe(tag=3, until_s=inf), 2, world=world, timeout_s=1.0)
+
+
+@pytest.mark.parametrize("look", ["probe", "over", "over of any", "over of a send"])
+def test_virtual_ranks_that_only_look_are_told_that_no_time_passes(look):
+    """Rank 1 would send, but later: at this instant there is nothing, however often rank 0 looks."""
+
+    def program(comm):
+        x = np.zeros(1 << 20)
+        comm.compute(1.0 + comm.rank)
+        if comm.rank == 1:
+            comm.recv(x, 0) if look == "over of a send" else comm.send(x, 0)
+            return
+        wait = {
+            "probe": lambda: None,
+            "over": lambda: comm.irecv(x, 1),
+            "over of any": lambda: comm.irecv(x),
+            "over of a send": lambda: comm.isend(x, 1),
+        }[look]()
+        while not (wait.over if wait else comm.probe()):
+            pass
+
+    with pytest.raises(DeadlockError, match="rank 0 has looked 100,000 times for a message at 1 s, when none is there"):
+        sd.run(program, 2)
+
+
+@pytest.mark.parametrize("any_source", [False, True])
+def test_a_request_is_over_once_time_has_passed_and_its_message_is_there(any_source):
+    def program(comm):
+        x = np.full(4, comm.rank)
+        if comm.rank == 1:
+            comm.compute(0.5)
+            comm.send(x, 0)
+            return None
+        request, looks = comm.irecv(x) if any_source else comm.irecv(x, 1), 0
+        while not request.over:
+            comm.compute(0.2)
+            looks += 1
+        request.wait()
+        return looks, x[0], comm.clock(), request.over
+
+    looks, received, clock_s, over = sd.run(program, 2).results[0]
+    assert (looks, received, clock_s, over) == (3, 1, pytest.approx(0.6), True)

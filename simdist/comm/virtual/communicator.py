@@ -133,7 +133,11 @@ class VirtualCommunicator(Communicator):
         """See Communicator."""
         self.check_probe(tag, until_s)
         until_s = float(until_s)  # a NumPy float32 would make the clock one, too
-        return self.group.lookout(self.rank).await_first(self.group, self.doing, tag, until_s) is not None
+        return self.seen(self.group.lookout(self.rank).await_first(self.group, self.doing, tag, until_s) is not None)
+
+    def seen(self, there: bool) -> bool:
+        """`there`, which this rank has looked for; raises DeadlockError if it does nothing else: see `Shared.seen`."""
+        return self._shared.seen(there)
 
     def _post(self, y: Array, src: int, tag: int) -> Receipt:
         """Post a receive from a known source; a message that is already there is matched at once."""

@@ -46,7 +46,7 @@ class Sending(Request):
     def over(self) -> bool:
         """See Request."""
         self._comm.scheduler.turn()
-        return self._sent_s is not None and self._sent_s <= self._comm.scheduler.running.clock_s
+        return self._comm.seen(self._sent_s is not None and self._sent_s <= self._comm.clock())
 
     def waits_for(self) -> tuple[str, list[int]]:
         """See Waiting."""
@@ -80,6 +80,12 @@ class Receiving(Request):
         self._receipt = receipt
         self._start_s = start_s
 
+    @property
+    def over(self) -> bool:
+        """See Request."""
+        self._comm.scheduler.turn()
+        return self._comm.seen(self._receipt.done and self._receipt.arrival_s <= self._comm.clock())
+
     def _finish(self) -> Status:
         self._comm.open.pop(self, None)
         return self._comm.finish(self._receipt, self._start_s)
@@ -95,6 +101,11 @@ class AnyReceiving(Request):
         self._x = x
         self._tag = tag
         self._start_s = start_s
+
+    @property
+    def over(self) -> bool:
+        """See Request."""
+        return super().over or self._comm.probe(self._tag)
 
     def _finish(self) -> Status:
         self._comm.open.pop(self, None)

@@ -11,6 +11,7 @@ from simdist.errors import CollectiveMismatch, DeadlockError
 __all__ = ["Shared"]
 
 _MOST_ROWS = 16  # of a deadlock report
+_MOST_LOOKS = 100_000  # in vain, at one instant
 
 
 class Shared:
@@ -34,12 +35,31 @@ class Shared:
         self.streams: list[VirtualStream] = []
         self.memory = Memory()
         self.open = OpenRequests()
+        self._last_look: tuple[Fiber, float] | None = None
+        self._looks = 0
 
     def fiber(self, rank: int, stream: str, daemon: bool = False) -> Fiber:
         """A fiber that computes at the speed of this rank."""
         factor, device = self.cluster.slow.get(rank, 1.0), self.cluster.device
         s_per_flop, s_per_byte = factor / device.reached_flops_per_s, factor / device.reached_bytes_per_s
         return Fiber(rank, stream, s_per_flop, s_per_byte, daemon)
+
+    def seen(self, there: bool) -> bool:
+        """Count a look of the running fiber at whether something is there; returns that.
+
+        Raises:
+            DeadlockError: it has looked very often in a row, in vain: no time passes meanwhile, so nothing can come.
+        """
+        fiber = self.scheduler.running
+        look = fiber, fiber.clock_s
+        self._looks = self._looks + 1 if not there and look == self._last_look else 0
+        self._last_look = look
+        if self._looks == _MOST_LOOKS:
+            raise DeadlockError(
+                f"{fiber.label()} has looked {_MOST_LOOKS:,} times for a message at {fiber.clock_s:g} s, when none is "
+                "there; virtual time passes only while ranks compute or wait: call wait, or probe with until_s"
+            )
+        return there
 
     def run(self) -> None:
         """Run all fibers to their ends, or until one fails."""
