@@ -7,8 +7,9 @@ from simdist.cluster.file import as_toml, find_cluster, read_cluster
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.cluster.nccl import nccl_link
-from simdist.cluster.network import Network, Path
+from simdist.cluster.network import Network, Path, Routed
 from simdist.cluster.presets import add_preset, preset, presets
+from simdist.cluster.route import Route, torus_route
 from simdist.cluster.topologies import Topology, dragonfly, fat_tree, hyperx, torus
 from simdist.cluster.tuned import Pick, Tuned
 
@@ -20,6 +21,8 @@ __all__ = [
     "Network",
     "Path",
     "Pick",
+    "Route",
+    "Routed",
     "Topology",
     "Tuned",
     "add_preset",
@@ -34,4 +37,5 @@ __all__ = [
     "presets",
     "read_cluster",
     "torus",
+    "torus_route",
 ]

@@ -10,8 +10,9 @@ from simdist.cluster.device import Device
 from simdist.cluster.host import Host
 from simdist.cluster.limits import check_least, fulfils
 from simdist.cluster.link import Link
+from simdist.cluster.route import Route
 from simdist.cluster.tuned import Tuned
-from simdist.errors import ArgumentError, as_declared, require_kind, require_known, require_whole
+from simdist.errors import ArgumentError, as_declared, require_kind, require_known, require_takes, require_whole
 from simdist.words import counted
 
 __all__ = ["Cluster"]
@@ -42,6 +43,8 @@ class Cluster:
         one_memory: whether the devices of a node share one memory, as cores do: then a peer's data are read as fast
             as a device's own. Otherwise they come over the link `inside`.
         tuned: which algorithms were measured to be fastest, if known.
+        route: the wires that messages between nodes share, each like `between`, instead of cards: of a torus, or any
+            network: see `simdist.cluster.route`. Only virtual runs know them.
 
     Raises:
         ArgumentError: a number is outside its limits, or a part of another kind; the message names it.
@@ -60,12 +63,15 @@ class Cluster:
     host: Host = field(default=Host(inf, inf, inf))
     one_memory: bool = False
     tuned: Tuned | None = None
+    route: Route | None = None
 
     def __post_init__(self) -> None:
         for name, kind in {"device": Device, "inside": Link, "between": Link, "host": Host}.items():
             require_kind(name, getattr(self, name), kind)
         if self.tuned is not None:
             require_kind("tuned", self.tuned, Tuned)
+        if self.route is not None:
+            require_takes("the route", self.route, "src", "dst")
         require_whole("devices_per_node", self.devices_per_node, 1)
         require_whole("nics_per_node", self.nics_per_node, 1)
         require_whole("seed", self.seed, 0)
@@ -87,6 +93,7 @@ class Cluster:
         nodes = f"nodes of {counted(self.devices_per_node, 'device')} ({self.device.name})"
         more = {name: getattr(self, name) for name in ("jitter", "slow") if getattr(self, name)}
         told = "".join(f", {name} {value}" for name, value in more.items())
+        told += ", whose wires messages share" if self.route is not None else ""
         return f"<cluster {self.name}: {nodes}, inside {of(self.inside)}, between {of(self.between)}{told}>"
 
     def node_of(self, rank: int) -> int:

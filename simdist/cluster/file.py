@@ -53,7 +53,7 @@ def read_cluster(path: str | Path) -> Cluster:
 
         [between]                           # and [inside], see `Link`; [host], see `Host`
         latency_s = 8e-6
-        bytes_per_s = 20e9
+        bytes_per_s = 20e9                  # of one card; of 40e9 a network oversubscribed 2:1 leaves each a half
 
     If no name is given, it is the file's.
 
@@ -102,7 +102,7 @@ def _slow(told: dict[str, Any], path: Path) -> dict[int, float]:
 
 
 def as_toml(cluster: Cluster) -> str:
-    """The file that `read_cluster` reads this cluster from, except `tuned`, which is not stored in it."""
+    """The file that `read_cluster` reads this cluster from, except `tuned` and `route`, which are not stored in it."""
     lines = _lines(cluster)
     if cluster.slow:
         lines.append(f"slow = {{ {', '.join(f'{rank} = {float(x)!r}' for rank, x in cluster.slow.items())} }}")

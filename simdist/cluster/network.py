@@ -1,11 +1,12 @@
 """Network: when a message leaves and when it arrives, given everything sent before it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from math import inf
 
 from simdist.cluster.cluster import Cluster
+from simdist.errors import ArgumentError
 
-__all__ = ["Network", "Path", "Port"]
+__all__ = ["Network", "Path", "Port", "Routed"]
 
 _MASK = (1 << 64) - 1
 
@@ -102,6 +103,39 @@ class Path:
         return sent_s, arrival_s
 
 
+class Routed:
+    """A path over wires that other messages share, each busy with one at a time: see `simdist.cluster.route`.
+
+    The head of a message goes on while its tail is still coming, so that alone it takes alpha + n * beta on any number
+    of wires. Where it has to wait for a wire, those behind it are free meanwhile.
+
+    Args:
+        wires: in order.
+        alpha_s, beta_s, stretch: as of `Path`.
+    """
+
+    __slots__ = ("_arrival_s", "_stretch", "_wires", "alpha_s", "beta_s")
+
+    def __init__(
+        self, wires: Sequence[Port], alpha_s: float, beta_s: float, stretch: Callable[[], float] | None
+    ) -> None:
+        self._wires = wires
+        self._stretch = stretch
+        self._arrival_s = 0.0
+        self.alpha_s = alpha_s
+        self.beta_s = beta_s
+
+    def carry(self, num_bytes: int, ready_s: float) -> tuple[float, float]:
+        """As of `Path`: returns (when the first wire is done, when all bytes have arrived)."""
+        busy_s = num_bytes * self.beta_s
+        end_s = sent_s = self._wires[0].book(ready_s, busy_s, ready_s)
+        for wire in self._wires[1:]:
+            end_s = wire.book(end_s - busy_s, busy_s, ready_s)
+        latency_s = self.alpha_s * self._stretch() if self._stretch is not None else self.alpha_s
+        self._arrival_s = max(self._arrival_s, end_s + latency_s)  # no message overtakes another of its path
+        return sent_s, self._arrival_s
+
+
 class Network:
     """The ports of a cluster's devices and network cards, and the paths between them.
 
@@ -123,8 +157,9 @@ class Network:
         self._copy = 0.0, 2 / cluster.device.reached_bytes_per_s  # it reads and writes
         self._copies = [Port() for _ in range(ranks)]
         self._sent = [0] * ranks
+        self._wires: dict[Hashable, Port] = {}
 
-    def path(self, src: int, dst: int) -> Path:
+    def path(self, src: int, dst: int) -> Path | Routed:
         """The path from global rank src to dst; from a rank to itself it is a copy in the device's memory."""
         jitter, per_node = self.cluster.jitter, self._per_node
         stretch = (lambda: 1 + jitter * self._noise(src)) if jitter else None
@@ -132,7 +167,15 @@ class Network:
             return Path(self._copies[src], Port(), *self._copy)
         if src // per_node == dst // per_node:
             return Path(self._out[src], self._into[dst], *self._inside, stretch)
+        if self.cluster.route is not None:
+            return Routed(self._routed(self.cluster.route(src, dst), src, dst), *self._between, stretch)
         return Path(self._nic(src)[0], self._nic(dst)[1], *self._between, stretch)
+
+    def _routed(self, names: Sequence[Hashable], src: int, dst: int) -> list[Port]:
+        """The wires of these names."""
+        if not names:
+            raise ArgumentError(f"the route of {self.cluster.name} from rank {src} to {dst} is {names!r}; needs a wire")
+        return [self._wires.setdefault(name, Port()) for name in names]
 
     def _nic(self, rank: int) -> tuple[Port, Port]:
         """The network card of a rank, which others of its node may share."""

@@ -7,7 +7,8 @@
     torus               no switches: each host has a cable both ways along every axis; a mesh is one that is not closed
 
 All hosts of one half of a fat tree can send to the other at once, as a `Cluster` assumes of its network. One that is
-oversubscribed seven times leaves each a seventh of its bandwidth: `with_(between=cluster.between.among(7, 1))`.
+oversubscribed seven times leaves each a seventh of its bandwidth: `with_(between=cluster.between.among(7, 1))`. Which
+wires messages share, in any network, a `Cluster.route` says.
 
 Source: Al-Fares, Loukissas, Vahdat 2008, SIGCOMM (fat tree); Kim, Dally, Scott, Abts 2008, ISCA (dragonfly); Ahn,
 Binkert, Davis, McLaren, Schreiber 2009, SC09 (HyperX); Domke et al. 2019, SC19 (one of 12 x 8 switches); León

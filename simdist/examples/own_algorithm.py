@@ -4,6 +4,10 @@ python -m simdist.examples.own_algorithm verify all_reduce --algorithms swing --
 python -m simdist.examples.own_algorithm plot collective all_reduce swing --ranks 8
 python -m simdist.examples.own_algorithm bench all_reduce --world virtual --cluster h100 --ranks 8
 python -m simdist.examples.own_algorithm train --ranks 4 --algorithm swing
+
+Swing is made for a torus of links, on which recursive halving, with the same formula, takes up to twice as long:
+
+python -m simdist.examples.own_algorithm bench all_reduce --world virtual --cluster torus-8x8 --ranks 64 --sizes 1M 64M
 """
 
 import sys
@@ -14,6 +18,7 @@ import numpy as np
 
 from simdist.arrays import Array, Reduction, partition
 from simdist.cli import main
+from simdist.cluster import Cluster, Device, Link, add_preset, torus_route
 from simdist.collectives import Case, Cost, Formula, algorithm
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError
@@ -95,6 +100,10 @@ def swing(x: Array, comm: Communicator, op: Reduction) -> None:
         for chunk, received in swap(peer, mine, theirs):
             chunk[...] = received
 
+
+_LINK = Link(1e-6, 50e9)
+_DEVICE = Device("host", flops_per_s=1e12, memory_bytes_per_s=1e12, memory_bytes=64e9)
+add_preset(Cluster("torus-8x8", _DEVICE, _LINK, _LINK, devices_per_node=1, route=torus_route(8, 8)))
 
 if __name__ == "__main__":
     sys.exit(main())

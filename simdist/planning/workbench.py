@@ -45,7 +45,7 @@ class Workbench:
 
     Raises:
         ArgumentError: ranks is less than 1 or above 1,048,576, or they differ in speed, computation takes no time, or
-            the cluster has jitter.
+            the cluster has jitter or routes.
     """
 
     def __init__(self, cluster: Cluster | str, ranks: int) -> None:
@@ -58,7 +58,15 @@ class Workbench:
         if not cluster.device.seconds(1, 1):
             raise ArgumentError(f"the rates of {cluster.device.name} are infinite; plans need finite ones")
         if slow := {rank: factor for rank, factor in cluster.slow.items() if rank < ranks and factor != 1}:
-            raise ArgumentError(f"slow of {cluster.name} is {slow}; plans need ranks of equal speed")
+            most = max(1, *slow.values())
+            raise ArgumentError(
+                f"slow of {cluster.name} is {slow}; plans need ranks of equal speed: in lockstep all wait for the "
+                f"slowest, so leave it out and divide flops_efficiency and memory_efficiency by {most:g}"
+            )
+        if cluster.route is not None:
+            raise ArgumentError(
+                f"{cluster.name} has routes, which plans do not know; needs none, and what they leave a card in between"
+            )
         self.cluster = cluster
         self.ranks = ranks
         self._known: dict[tuple[Hashable, ...], Any] = {}

@@ -35,6 +35,15 @@ def test_it_is_predicted_beside_its_formula():
     assert own_algorithm(*words, "--ranks", "3")[::2] == (2, "simdist bench: swing on 3 ranks; needs a power of two\n")
 
 
+def test_on_a_torus_it_takes_less_than_halving_whose_formula_is_the_same():
+    words = "bench all_reduce --world virtual --cluster torus-8x8 --ranks 64 --sizes 1M --algorithms swing rabenseifner"
+    code, out, err = own_algorithm(*words.split())
+    assert (code, err) == (0, "")
+    swing, halving = (line.split()[-5:] for line in out.splitlines()[2:4])
+    assert float(swing[0]) < 0.8 * float(halving[0])
+    assert swing[2:4] == halving[2:4]
+
+
 @pytest.mark.slow
 def test_among_all_it_is_left_out_where_it_is_not_for_so_many_ranks():
     code, out, err = own_algorithm("verify", "all_reduce", "--ranks", "3", "4")

@@ -366,7 +366,7 @@ def test_computing_is_what_is_left_without_messages():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"slow": {1: 2.0}}, "slow of h100 is {1: 2.0}; plans need ranks of equal speed"),
+        ({"slow": {1: 2.0}}, "so leave it out and divide flops_efficiency and memory_efficiency by 2"),
         ({"jitter": 0.5}, "jitter of h100 is 0.5; plans need 0"),
         (
             {"device": Device("ideal", inf, inf, 8e10)},

@@ -10,7 +10,7 @@ first.
 from typing import TYPE_CHECKING, TypeAlias
 
 from simdist.arrays import Array
-from simdist.cluster import Path
+from simdist.cluster import Path, Routed
 from simdist.comm.communicator import ANY
 from simdist.comm.open_requests import with_tag
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
@@ -117,7 +117,7 @@ class Channel:
 
     __slots__ = ("lookout", "messages", "path", "receipts", "scheduler", "src")
 
-    def __init__(self, src: int, path: Path, scheduler: Scheduler, lookout: "Lookout | None") -> None:
+    def __init__(self, src: int, path: Path | Routed, scheduler: Scheduler, lookout: "Lookout | None") -> None:
         self.src = src
         self.path = path
         self.scheduler = scheduler
