@@ -396,6 +396,7 @@ def test_a_cycle_of_waits_is_shown_whole(jobs, name, words):
         instead = rf" \(a message with tag 6 has come from rank {other}\)" if name == "recv-recv" else ""
         assert re.search(rf"  rank {rank} waits to {words} rank {other}\b.*{instead}, for \d", done.output)
     assert "In the program, ranks 0, 1, 2:" in done.output
+    assert ("All send before they receive: use sendrecv" in done.output) == (name == "send-send")
 
 
 def wait_in_vain(comm):

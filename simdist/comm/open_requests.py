@@ -1,12 +1,13 @@
 """OpenRequests: what a program leaves behind: requests that it has not waited for, and unreceived messages."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from simdist.comm.checks import ANY
 from simdist.comm.request import Request
 
-__all__ = ["OpenRequests", "listed_below", "unreceived", "with_tag"]
+__all__ = ["OpenRequests", "listed_below", "remedy", "unreceived", "with_tag"]
 
 _MOST_ROWS = 8
 
@@ -27,6 +28,19 @@ def _unwaited(what: str, comm: Any, peer: int, tag: int) -> str:
     other = "any rank" if peer == ANY else f"rank {ranks[peer]}"
     way = "to" if what == "isend" else "from"
     return f"rank {ranks[comm.rank]} never waited for its {what} {way} {other}{with_tag(tag)} on {comm.context!r}"
+
+
+def remedy(waits: Sequence[str]) -> list[str]:
+    """A line that says what to do, if ranks wait for each other that all send or all receive; else none.
+
+    Args:
+        waits: in words, as in messages about deadlocks and deadlines.
+    """
+    if waits and all(each.startswith("waits to send") and " and receive from" not in each for each in waits):
+        return ["All send before they receive: use sendrecv, or isend, then recv, then the wait of isend's request"]
+    if waits and all(each.startswith("waits to receive") and "a message with" not in each for each in waits):
+        return ["All wait for messages that none of them has sent: one has to send before it receives"]
+    return []
 
 
 def unreceived(src: int, dst: int, num_bytes: int, tag: int, context: str) -> str:

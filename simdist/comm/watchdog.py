@@ -21,6 +21,7 @@ from collections.abc import Callable
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.comm.ends import Ends
 from simdist.comm.line import END, EXIT, START, WORK, Line, Wait, awaited, traceback_of
+from simdist.comm.open_requests import remedy
 from simdist.errors import DeadlineError, DeadlockError, RankFailed, SimdistError
 from simdist.words import listed
 
@@ -267,6 +268,8 @@ class Watchdog:
         rows += [f"  rank {s.rank} {_state(s)}" for s in slots if s.state != ABSENT]
         if ABSENT in self.board.states():
             rows.append(f"  {sum(s.state == ABSENT for s in slots)} of the ranks have not started yet")
+        if len(slots) == self.size:
+            rows += remedy([_state(s) for s in slots])
         for report in dict.fromkeys(s.report for s in slots if s.report):
             rows.append(f"In the program, {listed(s.rank for s in slots if s.report == report)}:")
             rows.append(report.rstrip())

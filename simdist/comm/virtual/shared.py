@@ -1,7 +1,7 @@
 """Shared: the state that all virtual ranks of a run share."""
 
 from simdist.cluster import Cluster, Network
-from simdist.comm.open_requests import OpenRequests
+from simdist.comm.open_requests import OpenRequests, remedy
 from simdist.comm.virtual.group import Agreement
 from simdist.comm.virtual.peers import Memory
 from simdist.comm.virtual.scheduler import Fiber, Scheduler, Waiting
@@ -116,7 +116,8 @@ def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> str:
         rows.append(f"  {fiber.label()} {what}{alone}")
     if len(stuck) > _MOST_ROWS:
         rows.append(f"  … and {len(stuck) - _MOST_ROWS} more")
-    return "\n".join([head, *rows])
+    told = [waiting.waits_for()[0] for rank in cycle[1:] for waiting in waits[rank]]
+    return "\n".join([head, *rows, *remedy(told)])
 
 
 def _cycle(waits: dict[int, list[Waiting]]) -> list[int]:

@@ -426,11 +426,32 @@ def test_who_waits_for_any_rank_waits_for_all_but_itself():
 def test_a_long_deadlock_is_told_in_short(p, left_out, more):
     with pytest.raises(DeadlockError) as caught:
         run(lambda comm: comm.recv(np.empty(1), src=(comm.rank + 1) % p), p)
-    head, *rows = str(caught.value).splitlines()
+    head, *rows, _ = str(caught.value).splitlines()
     shown = [f"rank {r}" for r in range(16)] + ["…"] * (left_out > 0) + ["rank 0"]
     assert head == "deadlock: " + " waits for ".join(shown)
     assert [row for row in rows if "rank" not in row] == [f"  … and {more} more"] * (more > 0)
     assert len(rows) == 16 + (more > 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("send", "All send before they receive: use sendrecv, or isend, then recv, then the wait of isend's request"),
+        ("recv", "All wait for messages that none of them has sent: one has to send before it receives"),
+        ("either", None),
+    ],
+)
+def test_ranks_that_all_send_or_all_receive_first_are_told_what_to_do(first, told):
+    def program(comm):
+        x, y, peer = np.zeros(10), np.zeros(10), (comm.rank + 1) % 3
+        if first == "send" or (first == "either" and comm.rank < 2):
+            comm.send(x, peer)
+        else:
+            comm.recv(y, peer)
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(program, 3, HERE.with_(eager_bytes=0))
+    assert [line for line in str(caught.value).splitlines() if line.startswith("All")] == [told] * (told is not None)
 
 
 def test_who_waits_for_others_is_not_told_of_their_dispute():
