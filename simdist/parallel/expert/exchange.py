@@ -51,7 +51,7 @@ def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
         fit = map(str, [] if uneven else divisors(run))
         raise ArgumentError(
             f"texts of {shape.context} tokens in {runs} runs would cut groups of {group} tokens that share the "
-            f"experts' slots; groups that fit have {', '.join(fit) or 'no'} tokens"
+            f"experts' slots, by default a whole text; a group that fits has {', '.join(fit) or 'no'} tokens"
         )
 
 

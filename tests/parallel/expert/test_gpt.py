@@ -222,11 +222,15 @@ def test_of_phantoms_loads_are_not_known():
     ("sizes", "options", "match"),
     [
         ({"ep": 3}, {}, r"8 experts on ep 3 leave 2 over; 8 experts go evenly on ep 1, 2, 4, 8"),
-        ({"sp": 2}, {}, r"24 tokens in 4 runs would cut groups of 24 .* have 1, 2, 3, 6 tokens"),
+        (
+            {"sp": 2},
+            {},
+            r"24 tokens in 4 runs would cut groups of 24 .* a whole text; a group that fits has 1, 2, 3, 6 tokens",
+        ),
         (
             {"tp": 2},
             {"sequence_parallel": True},
-            r"24 tokens in 2 runs would cut groups of 24 .* have 1, 2, 3, 4, 6, 12 tokens",
+            r"24 tokens in 2 runs would cut groups of 24 .* has 1, 2, 3, 4, 6, 12 tokens",
         ),
     ],
 )
