@@ -90,17 +90,20 @@ class Shared:
                 if waiting.group is not None and waiting.group.family in disputes:
                     self._raise_in(fiber, CollectiveMismatch(*disputes[waiting.group.family].args))
         else:
-            report = _report(stuck, {f.rank for f in self.scheduler.fibers if f.done and f.stream == "main"})
+            report, notes = _report(stuck, {f.rank for f in self.scheduler.fibers if f.done and f.stream == "main"})
             for fiber, _ in stuck:
-                self._raise_in(fiber, DeadlockError(report))
+                error = DeadlockError(report)
+                for note in notes:
+                    error.add_note(note)
+                self._raise_in(fiber, error)
 
     def _raise_in(self, fiber: Fiber, error: Exception) -> None:
         fiber.error = error
         self.scheduler.ready(fiber, fiber.clock_s)
 
 
-def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> str:
-    """The deadlock report: the cycle of ranks, and what each fiber waits for."""
+def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> tuple[str, list[str]]:
+    """The deadlock report: the cycle of ranks, and what each fiber waits for; and as notes what to do."""
     waits: dict[int, list[Waiting]] = {}
     for fiber, waiting in stuck:
         waits.setdefault(fiber.rank, []).append(waiting)
@@ -117,7 +120,7 @@ def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> str:
     if len(stuck) > _MOST_ROWS:
         rows.append(f"  … and {len(stuck) - _MOST_ROWS} more")
     told = [waiting.waits_for()[0] for rank in cycle[1:] for waiting in waits[rank]]
-    return "\n".join([head, *rows, *remedy(told)])
+    return "\n".join([head, *rows]), remedy(told)
 
 
 def _cycle(waits: dict[int, list[Waiting]]) -> list[int]:
