@@ -41,7 +41,7 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
 
     Raises:
         UnknownNameError: no such algorithm or op.
-        ArrayError: x cannot be used.
+        ArrayError: x cannot be used; or two virtual ranks give the same one.
         ArgumentError: comm is no communicator.
         CollectiveMismatch: on all ranks, if they do not all call this with the same arguments.
     """
@@ -50,6 +50,7 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
         return
     check_communicator(comm, x)
     items, fold = flat(x, comm), reduction(op)
+    comm.own(items)
     signature = x.dtype, x.shape, ("op", fold.name)
     plan = plan_of("all_reduce", algorithm, options, comm, items, signature)
     execute(plan, comm, items, lambda run, shadow: run(items, shadow, fold))
@@ -72,6 +73,7 @@ def reduce_scatter(x: Array, comm: Communicator, op: Op = "sum", algorithm: str 
     """
     check_communicator(comm, x)
     items, fold = flat(x, comm), reduction(op)
+    comm.own(items)
     signature = x.dtype, x.shape, ("op", fold.name)
     perform("reduce_scatter", algorithm, options, comm, items, signature, lambda run, shadow: run(items, shadow, fold))
     return items[partition(len(items), comm.size)[comm.rank]]
@@ -184,6 +186,7 @@ def reduce(
     check_communicator(comm, x)
     root = root_of(comm, root)
     items, fold = flat(x, comm), reduction(op)
+    comm.own(items)
     signature = x.dtype, x.shape, ("op", fold.name), ("root", root)
     perform("reduce", algorithm, options, comm, items, signature, lambda run, shadow: run(items, shadow, fold, root))
 

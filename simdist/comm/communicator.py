@@ -177,6 +177,13 @@ class Communicator(Checks):
             CollectiveMismatch: as of `agree`.
         """
 
+    def own(self, x: Array) -> None:
+        """Check that no two ranks give the same memory to a call that writes to it, as only virtual ones can.
+
+        Raises:
+            ArrayError: two do.
+        """
+
     # -- the death of other ranks ---------------------------------------------------------------------
 
     def survive(self) -> bool:

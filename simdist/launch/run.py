@@ -75,6 +75,7 @@ def run(
             itself import a module that registers extensions, such as an algorithm: its processes know no others.
         world: "virtual": greenlets in this process, on a simulated cluster; "mpi": processes under mpirun.
         cluster: the machine that a virtual run simulates and `auto` chooses for, or its name; else 'this-machine'.
+        args: virtual ranks all get these same objects, and must not write to them; processes get copies.
         timeout_s: how long a rank of the MPI world may wait before the job ends; by default SIMDIST_TIMEOUT_S, or 30.
         record: whether to keep the spans of messages and operations.
         check: whether collectives check that all ranks pass matching arguments.

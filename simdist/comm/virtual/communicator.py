@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from simdist.arrays import Array, empty
+from simdist.arrays import Array, empty, kind_of
 from simdist.comm.communicator import ANY, Communicator
 from simdist.comm.request import Request, Status
 from simdist.comm.stream import Stream
@@ -230,6 +230,11 @@ class VirtualCommunicator(Communicator):
         if self.check and self.size > 1:
             self.check_caller(what, self.scheduler.running.stream)
             self.group.agree(self._count("agree"), self.rank, what)
+
+    def own(self, x: Array) -> None:
+        """See Communicator."""
+        if self.check and self.size > 1 and x.size and kind_of(x) != "phantom":
+            self.group.own(self._count("own"), self.rank, x)
 
     def exchange(self, note: str, what: str = "an exchange of notes") -> list[str]:
         """See Communicator. Takes no time, but all ranks leave it at the time of the last to come."""

@@ -1,11 +1,13 @@
 """Group: the shared state of the members of a virtual communicator."""
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from simdist.arrays import Array
+from simdist.arrays.kind import address, owner
 from simdist.cluster import Network
 from simdist.comm.mismatch import mismatch
 from simdist.comm.open_requests import unreceived
@@ -13,7 +15,7 @@ from simdist.comm.placement import Placement
 from simdist.comm.virtual.channel import Channel, where
 from simdist.comm.virtual.lookout import Lookout
 from simdist.comm.virtual.scheduler import Fiber, Scheduler
-from simdist.errors import CollectiveMismatch
+from simdist.errors import ArrayError, CollectiveMismatch
 from simdist.words import listed
 
 __all__ = ["Agreement", "Group"]
@@ -64,6 +66,16 @@ class Meeting:
         return f"waits for {listed(ranks)} to come to {there}", ranks
 
 
+class Owned:
+    """The arrays that members have given to one call so far: of each memory the last one, and who gave it."""
+
+    __slots__ = ("by_root", "num_ranks")
+
+    def __init__(self) -> None:
+        self.by_root: dict[int, tuple[int, weakref.ref[Any]]] = {}
+        self.num_ranks = 0
+
+
 class Group:
     """The members, the channels between them, and the collective calls under way.
 
@@ -89,6 +101,7 @@ class Group:
         self._lookouts: dict[int, Lookout] = {}
         self.dispute: Agreement | None = None
         self._agreements: dict[int, Agreement] = {}
+        self._owned: dict[int, Owned] = {}  # by call
         self._meetings: dict[tuple[str, int], Meeting] = {}  # that are not complete
         self._kin: dict[str, Group] = {}
         self._parts: dict[int, dict[int, tuple[Group, int]]] = {}  # by split and member
@@ -170,6 +183,24 @@ class Group:
             self.scheduler.block(self.dispute)
         elif len(agreement.said[what]) == self.size:
             del self._agreements[call]
+
+    def own(self, call: int, rank: int, x: Array) -> None:
+        """Register the memory that `rank` gives to its call number `call`, to which no other may give the same."""
+        owned = self._owned.get(call)
+        if owned is None:
+            owned = self._owned[call] = Owned()
+        root = id(owner(x))
+        other, known = owned.by_root.get(root, (rank, None))
+        theirs = None if known is None else known()  # it is gone when the other has left, and its memory is used again
+        if theirs is not None and address(theirs) == address(x):
+            raise ArrayError(
+                f"ranks {other} and {rank} gave the same array, of shape {x.shape}, to a call that writes to it: "
+                "virtual ranks share the variables of one process; each needs an array of its own, such as a copy"
+            )
+        owned.by_root[root] = rank, weakref.ref(x)
+        owned.num_ranks += 1
+        if owned.num_ranks == self.size:
+            del self._owned[call]
 
     def meet(self, kind: str, call: int, rank: int, thing: Any, doing: str, latency_s: float = 0.0) -> list[Any]:
         """What each member brought to its call number `call` of this kind; all leave latency_s after the last has come.

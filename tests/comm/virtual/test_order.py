@@ -12,11 +12,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from simdist.arrays import phantom
 from simdist.cluster import Link, preset
-from simdist.collectives import all_reduce, broadcast
+from simdist.collectives import all_reduce, broadcast, reduce, reduce_scatter
 from simdist.comm import ANY
 from simdist.comm.virtual.world import run_virtual
-from simdist.errors import ArgumentError, CollectiveMismatch, DeadlockError, MessageMismatch, RankFailed
+from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, DeadlockError, MessageMismatch, RankFailed
 
 HERE = preset("this-machine")
 
@@ -657,3 +658,41 @@ def test_a_barrier_is_named_where_it_waits():
 
     with pytest.raises(DeadlockError, match="rank 0 waits to receive from rank 2 in barrier; rank 2 has ended"):
         run(program, 3)
+
+
+OURS = np.arange(8.0)  # as in a notebook's cell
+
+
+@pytest.mark.parametrize("collective", [all_reduce, reduce_scatter, reduce])
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:4], lambda x: x.reshape(2, 4)], ids=["all", "part", "2d"])
+def test_ranks_that_reduce_a_variable_of_their_process_are_told(collective, view):
+    """By a ring over three, 4 is the sum of the sums of 1 and 1; on real ranks each has its own."""
+    with pytest.raises(ArrayError, match=r"^ranks 0 and 1 gave the same array.*; each needs an array of its own"):
+        run(lambda comm: collective(view(OURS), comm, algorithm="ring" if collective is not reduce else "linear"), 3)
+    assert OURS.tolist() == list(range(8))
+
+
+def test_arrays_of_their_own_are_not_mistaken_for_one():
+    """Also parts of one array, and memory that the others have left and freed when it is used again."""
+
+    def program(comm):
+        parts = comm.shared((comm.size, 64), np.float64)
+        all_reduce(parts[comm.rank], comm)
+        for _ in range(20):
+            reduce(np.ones(64), comm, root=comm.size - 1)
+        all_reduce(np.empty(0), comm)
+        all_reduce(OURS[:0], comm)
+        all_reduce(phantom((8,)), comm)
+
+    run(program, 4)
+
+
+def test_nothing_is_remembered_of_arrays_that_were_reduced():
+    def program(comm):
+        x = np.ones(8)
+        gone = weakref.ref(x)
+        all_reduce(x, comm)
+        del x
+        return gone() is None and not comm.group._owned
+
+    assert run(program, 4) == [True] * 4
