@@ -3,7 +3,7 @@
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,6 +59,15 @@ class Communicator(Checks):
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size} of {self.context!r}>"
+
+    if not TYPE_CHECKING:  # which knows better what there is
+
+        def __getattr__(self, name: str) -> Any:
+            """Tell those who know another library's communicators where the collectives are."""
+            raise AttributeError(
+                f"a communicator has no {name!r}; it has rank, size, send, recv, split and more, and collectives are "
+                "functions of it: simdist.collectives.all_reduce(x, comm)"
+            )
 
     @property
     def node(self) -> int:

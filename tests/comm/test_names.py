@@ -37,3 +37,16 @@ def test_blocks_and_work_are_not_counted_as_messages(spmd, name):
             comm.sendrecv(np.zeros(3), 1 - comm.rank, np.zeros(3), 1 - comm.rank)
 
     spmd(program, 2)
+
+
+@pytest.mark.parametrize("name", ["Get_rank", "get_rank", "allreduce", "Barrier"])
+def test_names_of_other_libraries_are_answered_with_where_things_are(spmd, name):
+    def program(comm):
+        with pytest.raises(
+            AttributeError, match=rf"no '{name}'; it has rank, size, .*: simdist.collectives.all_reduce\("
+        ):
+            getattr(comm, name)
+        return hasattr(comm, name)
+
+    assert spmd(program, 2) == [False, False]
+    assert spmd(program, 1) == [False]
