@@ -282,6 +282,17 @@ def test_one_rank_trains_and_leaves_its_folder(text, tmp_path, capsys):
     assert len([line for line in out.splitlines() if line.strip()[:1] in "124"]) >= 3
 
 
+@pytest.mark.parametrize("method", ["ddp", "async"])
+def test_a_run_whose_files_cannot_be_written_has_shown_its_results(text, tmp_path, capsys, method):
+    (tmp_path / "run" / "trace.json").mkdir(parents=True)
+    words = [f"--method={method}", "--data", text, "--out", str(tmp_path / "run"), "--steps=4", *SMALL]
+    assert main(["train", "--world", "virtual", "--ranks", "2", *words]) == 2
+    out, err = capsys.readouterr()
+    assert "cannot write the trace" in err
+    assert re.search(r"^validation loss +\d", out, re.MULTILINE)
+    assert "it writes" in out
+
+
 @pytest.mark.slow(but=1)
 @pytest.mark.parametrize("method", ["ddp", "async", "local-sgd"])
 @pytest.mark.usefixtures("undrawn")

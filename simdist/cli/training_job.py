@@ -4,7 +4,7 @@ import json
 import shlex
 import signal
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,12 +68,13 @@ class TrainingJob:
             begun = run.done
             folder, run.checkpoints = self._folder(comm, begun)
             notes = [*_resume_notes(begun, changes), *self._checkpoint_notes(folder, comm)] if folder else []
-            if isinstance(run, Trainer):
-                self._train(run, asked, folder, notes)
-                self._finish(run, folder)
-            else:
-                self._train_asynchronously(run, asked, folder, notes)
-                self._finish_asynchronously(run, folder, begun)
+            with closing(folder) if folder else nullcontext():
+                if isinstance(run, Trainer):
+                    self._train(run, asked, folder, notes)
+                    self._finish(run, folder)
+                else:
+                    self._train_asynchronously(run, asked, folder, notes)
+                    self._finish_asynchronously(run, folder, begun)
         return _exit_code(run.stopped, run.comm)
 
     def _folder(self, comm: Communicator, done: int) -> tuple[RunFolder | None, Path]:
@@ -164,8 +165,6 @@ class TrainingJob:
         samples = _samples(trainer, folder)
         cluster, peak_flops_per_s = self._machine(trainer)
         if folder and trace is not None:
-            # Here, because the other ranks need not load Matplotlib.
-            from simdist.cli.pictures import draw
             from simdist.planning import fit_text
 
             lines, _ = history(folder.path, trainer.done)
@@ -174,10 +173,14 @@ class TrainingJob:
             if self.cluster:
                 most = max(peaks)
                 told.summary.append(fit_text(most, self.cluster, f"rank {peaks.index(most)}, the fullest,"))
+            _tell_results(folder, told, samples)
             folder.write_end(told, trace)
+            # Here, because the other ranks need not load Matplotlib.
+            from simdist.cli.pictures import draw
+
             with folder.writing():
                 draw(folder.path, lines, trace, trainer, cluster)
-            _tell_results(folder, told, samples)
+            _tell_files(folder)
 
     def _machine(self, trainer: Trainer) -> tuple[Cluster, float]:
         """The cluster that predictions are for, on rank 0, and the highest rate of a rank. All ranks must call."""
@@ -207,17 +210,18 @@ class TrainingJob:
         results = run.results()
         samples = _samples(run, folder)
         if folder and results:
-            from simdist.cli.pictures import draw_asynchronous
-
             lines, _ = history(folder.path, run.done)
             told = asynchronous_report(results, run.text)
             if run.config.experts and lines:
                 told.summary.append(experts_words(lines[-1], results.trace))
             self._add_circumstances(told, run.comm, results.trace)
+            _tell_results(folder, told, samples)
             folder.write_end(told, results.trace)
+            from simdist.cli.pictures import draw_asynchronous
+
             with folder.writing():
                 draw_asynchronous(folder.path, lines, begun, results, run.text)
-            _tell_results(folder, told, samples)
+            _tell_files(folder)
 
 
 def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[tuple[bytes, bytes]]:
@@ -255,18 +259,20 @@ def _entropies(text: Text) -> str:
 
 
 def _tell(folder: RunFolder, text: str) -> None:
-    folder.say(text)
     print(text, flush=True)
+    folder.say(text)
 
 
 def _tell_results(folder: RunFolder, told: Report, samples: Sequence[tuple[bytes, bytes]]) -> None:
-    """Write and print the report, the samples and the list of files."""
-    words = [f"\n{told}\n"]
+    """Print the report and a sample, then write all samples: on a full disk, too, the user sees what came out."""
+    _tell(folder, f"\n{told}\n")
     if samples:
+        _tell(folder, f"after {_quoted(samples[0][0][-_SHOWN_BYTES:])} it writes {_quoted(samples[0][1])}\n")
         folder.write_samples(samples)
-        words.append(f"after {_quoted(samples[0][0][-_SHOWN_BYTES:])} it writes {_quoted(samples[0][1])}\n")
-    words.append(f"in {folder.path}: {', '.join(sorted(p.name for p in folder.path.iterdir()))}")
-    _tell(folder, "\n".join(words))
+
+
+def _tell_files(folder: RunFolder) -> None:
+    _tell(folder, f"in {folder.path}: {', '.join(sorted(p.name for p in folder.path.iterdir()))}")
 
 
 def _quoted(text: bytes) -> str:

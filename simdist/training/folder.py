@@ -1,7 +1,10 @@
 """Folder: the output files of a run."""
 
+import fcntl
 import json
 import math
+import os
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -55,7 +58,8 @@ class RunFolder:
 
     Raises:
         DataError: it cannot be made or written to; from every method that writes.
-        ArgumentError: it has checkpoints or the report of an earlier run that this one does not continue.
+        ArgumentError: it has checkpoints or the report of an earlier run that this one does not continue, or another
+            run is writing to it.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class RunFolder:
                 raise ArgumentError(f"{path} has checkpoints of an earlier run: resume that, or name another folder")
             if not again and (self.path / REPORT).exists():
                 raise ArgumentError(f"{path} has the report of an earlier run: name another folder, or remove this one")
+            self._lock()
             if rows:  # kept for a resumed run, as the user's file may change
                 (self.path / SCHEDULE).write_text(rows, encoding="utf-8")
                 config = replace(config, schedule=str((self.path / SCHEDULE).absolute()))
@@ -99,6 +104,22 @@ class RunFolder:
             yield
         except OSError as error:
             raise DataError(f"cannot write to the output folder {self.path}: {error.strerror or error}") from error
+
+    def _lock(self) -> None:
+        """Keep other runs from writing to it, until `close` or the end of this object: their lines would be mixed."""
+        fd = os.open(self.path / "config.toml", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._unlock = weakref.finalize(self, os.close, fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = f"{self.path} is being written by another run: wait for its end, or name another folder"
+            raise ArgumentError(told) from None
+        except OSError:  # a file system without locks
+            pass
+
+    def close(self) -> None:
+        """Let other runs write to it."""
+        self._unlock()
 
     def write_cluster(self, cluster: Cluster) -> None:
         """Write the cluster of virtual ranks."""
@@ -137,7 +158,7 @@ def history(path: str | Path, step: int) -> tuple[list[Line], str]:
             known: dict[str, Any] = {name: math.nan if x is None else x for name, x in found.items()}
             if (line := Line(**known)).step <= step:
                 lines.append(line)
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         pass  # a run that died may have left half a line; the lines are only shown, and change no result
     try:
         log = (path / "log.txt").read_text(encoding="utf-8")

@@ -1,6 +1,8 @@
 import json
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,27 @@ def test_the_results_of_another_run_are_not_replaced(tmp_path):
     RunFolder(tmp_path, Config(), again=True)
 
 
+def test_a_run_that_still_goes_on_is_not_disturbed(tmp_path):
+    program = (
+        "import sys; from simdist.training import Config, RunFolder; "
+        "folder = RunFolder(sys.argv[1], Config(steps=3)); folder.say('first'); print('ready', flush=True); input()"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "ready\n"
+        for again in (False, True):
+            with pytest.raises(ArgumentError, match=f"{tmp_path} is being written by another run: wait for its end"):
+                RunFolder(tmp_path, Config(steps=9), again=again)
+        assert Config(**read_toml(tmp_path / "config.toml")).steps == 3
+        assert (tmp_path / "log.txt").read_text() == "first\n"
+        other.communicate("\n")
+    mine = RunFolder(tmp_path, Config(steps=9))
+    with pytest.raises(ArgumentError, match="is being written by another run"):
+        RunFolder(tmp_path, Config())
+    mine.close()
+    RunFolder(tmp_path, Config())
+
+
 def test_a_run_goes_on_with_its_lines_and_its_log(tmp_path):
     first = RunFolder(tmp_path, Config())
     for step in (3, 6, 9):
@@ -92,6 +115,9 @@ def test_a_run_goes_on_with_its_lines_and_its_log(tmp_path):
     second.say("again")
     assert (second.path / "log.txt").read_text() == "hello\nagain\n"
     assert [json.loads(text)["step"] for text in (second.path / "metrics.jsonl").read_text().splitlines()] == [3, 6]
+    with (tmp_path / "metrics.jsonl").open("a") as metrics:
+        metrics.write("\n" + "[" * 100_000)  # no run's
+    assert len(history(tmp_path, 6)[0]) == 2
     assert history(tmp_path / "none", 9) == ([], "")
 
 
