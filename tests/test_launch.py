@@ -296,6 +296,25 @@ def test_arguments_that_a_disk_has_no_room_for_are_told_and_leave_no_folder(monk
 
 
 @needs_mpi
+def test_where_no_file_can_be_made_for_a_job_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(WorldUnavailable, match="no room for a job's files, which TMPDIR gives: No such file"):
+        sd.run(lambda comm: None, 2, world="mpi")
+
+
+@needs_mpi
+def test_a_working_directory_that_has_been_removed_is_told(monkeypatch, tmp_path):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    monkeypatch.syspath_prepend("")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(WorldUnavailable, match="working directory, which has been removed"):
+        sd.run(lambda comm: None, 2, world="mpi")
+    with pytest.raises(WorldUnavailable, match="working directory, which has been removed"):
+        launch_script(2, ["-m", "json.tool"])
+
+
+@needs_mpi
 def test_more_ranks_than_files_may_be_open_is_told_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job, made, before = Job(100, 5.0), [], list(Path("/proc/self/fd").iterdir())

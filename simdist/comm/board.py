@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["ABSENT", "AT_WORK", "FAILED", "LEFT", "Board", "Slot", "alive", "kill"]
+from simdist.errors import WorldUnavailable
+
+__all__ = ["ABSENT", "AT_WORK", "FAILED", "LEFT", "Board", "Slot", "alive", "kill", "private_folder"]
 
 ABSENT, AT_WORK, LEFT, FAILED = range(4)
 _LAST_WORD, _TURN = range(2)  # the bytes of the file that are locked, whatever they hold
@@ -83,7 +85,7 @@ class Board:
     @classmethod
     def temporary(cls, slots: int) -> Path:
         """Make the file in a new private folder, which the caller removes."""
-        path = Path(tempfile.mkdtemp(prefix="simdist-")) / "board"
+        path = private_folder() / "board"
         try:
             cls.create(path, slots)
         except OSError:
@@ -205,6 +207,18 @@ def _bytes(text: str) -> bytes:
 
 def _text(field: bytes) -> str:
     return bytes(field).decode(errors="replace")
+
+
+def private_folder() -> Path:
+    """Make a folder for a job's files that only this user can enter, where temporary files are.
+
+    Raises:
+        WorldUnavailable: none can be made.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix="simdist-"))
+    except OSError as error:
+        raise WorldUnavailable(f"no room for a job's files, which TMPDIR gives: {error.strerror}") from error
 
 
 def alive(pid: int) -> bool:

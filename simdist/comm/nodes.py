@@ -14,6 +14,7 @@ import numpy as np
 from simdist import environment
 from simdist.comm.board import Board
 from simdist.comm.watchdog import Watchdog
+from simdist.errors import WorldUnavailable
 
 __all__ = ["common_zero", "node_indices", "open_board", "pretended"]
 
@@ -40,15 +41,25 @@ def pretended(nodes: Sequence[int]) -> Sequence[int]:
 
 
 def open_board(watchdog: Watchdog, neighbours: Any) -> None:
-    """Make a board for the ranks of a node, unless their launcher has. Its file is deleted when this returns."""
+    """Make a board for the ranks of a node, unless their launcher has. Its file is deleted when this returns.
+
+    Raises:
+        WorldUnavailable: on all ranks of the node: there is no place for the file.
+    """
     if watchdog.board is not None:
         return
     note = np.zeros(4096, np.uint8)
     if neighbours.Get_rank() == 0:
-        path = os.fsencode(Board.temporary(neighbours.Get_size()))
-        note[: len(path)] = np.frombuffer(path, np.uint8)
+        try:
+            told = os.fsencode(Board.temporary(neighbours.Get_size()))
+        except (OSError, WorldUnavailable) as error:
+            told = f"!{error}".encode(errors="replace")[: len(note)]
+        note[: len(told)] = np.frombuffer(told, np.uint8)
     neighbours.Bcast(note)
-    file = Path(os.fsdecode(note.tobytes().rstrip(b"\0")))
+    told = note.tobytes().rstrip(b"\0")
+    if told.startswith(b"!"):  # no path does
+        raise WorldUnavailable(told[1:].decode(errors="replace"))
+    file = Path(os.fsdecode(told))
     board = Board(file, neighbours.Get_rank())
     board.take(watchdog.rank)
     watchdog.board = board

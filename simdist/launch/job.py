@@ -4,14 +4,13 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive, kill
+from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive, kill, private_folder
 from simdist.comm.ends import Ends
 from simdist.comm.guard import BOARD, LAUNCHER
 from simdist.comm.leftovers import drop, shared_files, unused_files
@@ -62,7 +61,7 @@ class Job:
         self._began_s = time.time()  # as files have it
 
     def __enter__(self) -> "Job":
-        self.folder = Path(tempfile.mkdtemp(prefix="simdist-"))
+        self.folder = _new_folder()
         path = self.folder / "board"
         try:
             with self._writing():
@@ -252,6 +251,15 @@ class Job:
         with suppress(OSError):
             return os.fsencode(self.folder) in Path(f"/proc/{slot.pid}/environ").read_bytes()
         return False
+
+
+def _new_folder() -> Path:
+    """A private folder for a job's files."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise WorldUnavailable("ranks start in this process's working directory, which has been removed") from None
+    return private_folder()
 
 
 def _signal_all(group: int, number: int) -> None:

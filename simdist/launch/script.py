@@ -74,7 +74,7 @@ def _check_module(name: str) -> None:
     package that is itself to be run, its `__main__`.
     """
     package, dot, _ = name.partition(".")
-    spec = PathFinder.find_spec(package, [str(Path.cwd())])
+    spec = PathFinder.find_spec(package, [""])  # "": this folder
     with suppress(ValueError):  # an empty name
         if spec is None and package != "__main__":  # that one is this process's own program
             spec = find_spec(package)

@@ -67,7 +67,8 @@ def signal_words(number: int) -> str:
         name = f" ({signal.Signals(number).name})"
     except ValueError:
         name = ""
-    return f"was killed by signal {number}{name}"
+    why = ", as where /dev/shm is full" if number == signal.SIGBUS else ""  # MPI's own part of it has no other sign
+    return f"was killed by signal {number}{name}{why}"
 
 
 def signal_in(text: str) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, alive, kill
 from simdist.comm.ends import Ends
+from simdist.errors import WorldUnavailable
 from simdist.launch.job import how_ended
 
 
@@ -125,6 +126,12 @@ def test_a_temporary_one_without_room_leaves_no_folder(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         Board.temporary(2)
     assert not list(tmp_path.iterdir())
+
+
+def test_where_no_temporary_file_can_be_made_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(WorldUnavailable, match="which TMPDIR gives: No such file or directory"):
+        Board.temporary(2)
 
 
 def test_a_long_text_is_cut(path):

@@ -4,11 +4,13 @@ import tempfile
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from jobs import needs_mpi
 
 import simdist as sd
 from simdist.comm.board import ABSENT, AT_WORK
 from simdist.comm.nodes import common_zero, node_indices, open_board, pretended
+from simdist.errors import WorldUnavailable
 
 
 def test_nodes_are_pretended(monkeypatch):
@@ -74,6 +76,19 @@ def test_rank_0_tells_each_node_its_time():
     want = [told for i in range(rounds) for told in (1, (1, i))]
     want += [told for i in range(rounds, 2 * rounds) for told in (3, (3, i))]
     assert calls == [*want, [0.0], zero_s]
+
+
+def test_where_there_is_no_place_for_the_board_all_ranks_of_the_node_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("é" * 60)))
+    notes = []
+
+    def hear(note):
+        note[:] = notes[0]
+
+    first = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 2, Bcast=notes.append)
+    for neighbours in (first, SimpleNamespace(Get_rank=lambda: 1, Bcast=hear)):
+        with pytest.raises(WorldUnavailable, match="which TMPDIR gives: No such file or directory"):
+            open_board(SimpleNamespace(rank=0, board=None), neighbours)
 
 
 def test_ranks_of_a_node_share_a_board_whose_file_is_gone_when_all_have_opened_it(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from pathlib import Path
-from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR2
+from signal import SIGBUS, SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGUSR2
 
 import pytest
 
@@ -89,6 +89,7 @@ def test_a_process_listens_to_what_it_handles():
 
 def test_signals_in_words():
     assert signal_words(SIGKILL) == "was killed by signal 9 (SIGKILL)"
+    assert signal_words(SIGBUS) == f"was killed by signal {int(SIGBUS)} (SIGBUS), as where /dev/shm is full"
     assert signal_words(250) == "was killed by signal 250"
     assert signal_in(f"the launcher: rank 3 {signal_words(11)}; signal 6") == 11
     assert signal_in("exit code 9") == 0
