@@ -3,6 +3,7 @@
 import linecache
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from types import ModuleType, SimpleNamespace
 
 import cloudpickle
@@ -74,15 +75,33 @@ def test_threads_that_pack_at_once_do_not_disturb_each_other(place, monkeypatch)
     module.__file__ = str(place / "off" / "stranger.py")
     exec("def answer():\n    return 42\n", vars(module))
     monkeypatch.setitem(sys.modules, "stranger", module)
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(4) as threads:
-            found = set(threads.map(packed, [module.answer] * 400))
-    finally:
-        sys.setswitchinterval(before_s)
+    begun, joined, ended = Event(), Event(), Event()
+
+    class Step:
+        """While it is packed, one event happens and another is waited for."""
+
+        def __init__(self, happens, awaited):
+            self.happens, self.awaited = happens, awaited
+
+        def __reduce__(self):
+            self.happens.set()
+            self.awaited.wait(0.5)  # for nothing, as long as the other thread is kept out
+            return int, ()
+
+    def first():
+        data = packed(Step(begun, joined))
+        ended.set()
+        return data
+
+    def second():
+        begun.wait()
+        return packed((Step(joined, ended), module.answer))
+
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(first)
+        data = threads.submit(second)
     monkeypatch.delitem(sys.modules, "stranger")
-    assert {unpacked(data)() for data in found} == {42}
+    assert unpacked(data.result())[1]() == 42
 
 
 def test_simdist_itself_is_no_stranger_wherever_it_was_imported_from(monkeypatch):
