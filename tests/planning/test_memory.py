@@ -120,6 +120,16 @@ def test_a_reduction_begins_when_backward_is_through_its_layers(way):
     assert 1 <= memory(Job(config, bench))[0].num_bytes / execute(config, bench).num_bytes[0] < 1.01
 
 
+@pytest.mark.parametrize(("zero", "micro_batches"), [(2, 1), (3, 4)])
+def test_a_pipeline_reduces_gradients_beside_its_passes(zero, micro_batches):
+    """A prediction that has them begin after the passes is too low."""
+    size = {"layers": 4, "width": 256, "context_bytes": 64, "global_batch_size": 2 * micro_batches}
+    config, bench = Config(**SIZE | size | {"pp": 2, "micro_batches": micro_batches, "zero": zero}), Workbench(H100, 4)
+    job, took = Job(config, bench), execute(config, bench)
+    for rank, held in zip(members(job.sizes, "pp"), memory(job), strict=True):
+        assert 1 <= held.num_bytes / took.num_bytes[rank] < 1.05, f"rank {rank}"
+
+
 def test_a_gather_may_be_under_way_beside_the_loss(monkeypatch):
     """As it is where the second stream begins at once; a virtual one begins when the first waits, and so holds less."""
     size = {"layers": 2, "width": 256, "context_bytes": 64, "vocabulary": 32768, "global_batch_size": 32, "zero": 3}

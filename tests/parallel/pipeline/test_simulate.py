@@ -324,7 +324,8 @@ def test_the_record():
     for send, recv in messages:
         assert (send.peer, recv.peer, send.micro_batch) == (recv.rank, send.rank, recv.micro_batch)
         assert send.seconds == pytest.approx(0.25)
-        assert recv.end_s >= send.end_s or recv.seconds == 0
+        assert recv.end_s == max(recv.start_s, send.end_s)
+    assert {recv.start_s < send.end_s for send, recv in messages} == {True, False}  # waited for, and there before
 
 
 def test_the_record_of_blocking_sends():
