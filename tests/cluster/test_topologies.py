@@ -47,6 +47,7 @@ def test_pods_of_h100s_have_their_switches(levels, hosts, per_level):
 def test_a_few_hosts_of_a_tree():
     assert fat_tree(64, 2, hosts=33) == (33, 2 + 1, 64, 32, 2)
     assert fat_tree(64, 2, oversubscription=3, hosts=96) == (96, 2 + 1, 32, 16, 2)
+    assert fat_tree(8, 3, oversubscription=3, hosts=18) == (18, 3 + 2 + 1, 12, 3, 4)  # 6 cables to 4 ports each, and 8
     assert fat_tree(8, 1, hosts=5) == (5, 1, 0, 2, 0)
     for ports, levels, ratio in ((4, 3, 1), (8, 2, 3), (6, 4, 2)):
         full = fat_tree(ports, levels, ratio)

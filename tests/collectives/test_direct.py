@@ -166,6 +166,15 @@ def test_the_way_may_be_chosen(spmd, operation, one_shot, way):
     hold_each(spmd, 3, [(operation, n, "float32", way, "sum", 0, options) for n in lengths])
 
 
+def test_copies_that_are_left_anyway_are_read_by_all_up_to_a_larger_size():
+    """Reading more then costs less than another meeting, of which a cost counts the steps."""
+    steps = {
+        num_bytes: [cost("all_reduce", "direct", ranks=4, num_bytes=num_bytes, staged=on).steps for on in (False, True)]
+        for num_bytes in (1 << 12, 1 << 16, 1 << 20)
+    }
+    assert list(steps.values()) == [[1, 1], [2, 1], [2, 2]]
+
+
 @pytest.mark.one_node
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("operation", ["all_reduce", "reduce", "reduce_scatter"])
