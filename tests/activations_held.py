@@ -1,7 +1,7 @@
 """What tests of memory share: what a rank of a mesh keeps of a batch of phantoms, beside the formulas."""
 
 import numpy as np
-from harness import VirtualRanks
+from harness import virtual
 
 from simdist.arrays import Ledger, phantom, recorded
 from simdist.comm import Mesh
@@ -20,7 +20,7 @@ def check_held(sizes, shape, dtype, **options):
     ring = sp > 1 and options.get("attention") != "ulysses"
     given = shape, SEQUENCES, np.dtype(dtype).itemsize, Cut(tp, options.get("sequence_parallel", False), sp, ring)
     p = int(np.prod(list(sizes.values())))
-    for found in VirtualRanks()(_measure, p, sizes, shape, dtype, options):
+    for found in virtual(_measure, p, sizes, shape, dtype, options):
         assert found == (activation_bytes(*given), peak_activation_bytes(*given), 0)
 
 

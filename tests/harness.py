@@ -35,7 +35,7 @@ from simdist.arrays import moved, on_host
 from simdist.comm.device import use_device
 from simdist.comm.guard import guard
 
-__all__ = ["GRACE_S", "RealRanks", "VirtualRanks", "pack", "placed", "unpack", "xp"]
+__all__ = ["GRACE_S", "RealRanks", "VirtualRanks", "pack", "placed", "unpack", "virtual", "xp"]
 
 GRACE_S = float(os.environ.get("SIMDIST_GRACE_S", "10"))
 """How long a rank that failed waits for the others: less than the 30 s after which a blocked receive gives up."""
@@ -103,6 +103,10 @@ class VirtualRanks:
     def __call__(self, program: Callable[..., Any], ranks: int, *args: Any, **options: Any) -> list[Any]:
         """program(comm, *args) on each of `ranks` ranks: its results, by rank. The options are those of sd.run."""
         return sd.run(placed(program), ranks, args=args, **options).results
+
+
+virtual = VirtualRanks()
+"""As the fixture `spmd`, but on virtual ranks alone: for sweeps that would keep real ones busy for long."""
 
 
 class RealRanks:

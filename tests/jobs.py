@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import NamedTuple
@@ -66,3 +67,11 @@ def job(ranks, *command, timeout_s=120.0, folder=ROOT, under=(), **variables):
         output, _ = process.communicate()
         pytest.fail(f"{' '.join(words)} did not end within {timeout_s} s:\n{output[-5000:]}")
     return Done(process.returncode, output)
+
+
+def until(condition, timeout_s=60.0):
+    """Wait until it holds."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from jobs import MPIRUN, ROOT, needs_mpi
+from jobs import MPIRUN, ROOT, needs_mpi, until
 
 import simdist as sd
 from simdist.collectives import all_gather, all_reduce, broadcast
@@ -519,14 +519,6 @@ def test_the_end_of_mpirun_is_the_end_of_the_ranks_even_of_one_that_is_stopped(t
         for pid in [process.pid, *pids(tmp_path)]:
             with_group(pid)
         process.wait()
-
-
-def until(condition, timeout_s=60.0):
-    """Wait until it holds."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
 
 
 # -- mismatches: the same error on all ranks, and the job goes on if it is caught -----------------------------

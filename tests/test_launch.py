@@ -20,7 +20,7 @@ from types import ModuleType
 import cloudpickle
 import numpy as np
 import pytest
-from jobs import ROOT, job, needs_mpi
+from jobs import ROOT, job, needs_mpi, until
 
 import simdist as sd
 from simdist import environment
@@ -523,14 +523,6 @@ print(sd.run(lambda comm: comm.size, 2, world="mpi").results)
         process.kill()
     assert out.split("\n")[:2] == ["interrupted", "[2, 2]"]
     assert not any(alive(int(path.read_text())) for path in tmp_path.iterdir())
-
-
-def until(condition, timeout_s=60.0):
-    """Wait until it holds."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
 
 
 # -- what is refused ------------------------------------------------------------------------------------

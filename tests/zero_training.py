@@ -1,9 +1,7 @@
 """What tests of ZeRO share: small models, batches of letters, and vectors put together from all ranks."""
 
 import numpy as np
-from harness import placed
 
-import simdist as sd
 from simdist.arrays import on_host
 from simdist.collectives import all_gather
 from simdist.data import Batches, Corpus
@@ -23,7 +21,6 @@ __all__ = [
     "serial",
     "sharded",
     "trained",
-    "virtual",
     "whole",
 ]
 
@@ -49,11 +46,6 @@ class Poisoned(GatheredWeights):
         for i in units:
             self.rooms[i][...] = np.nan
             Poisoned.num_releases += 1
-
-
-def virtual(program, ranks, *args):
-    """As the fixture `spmd`, but on virtual ranks alone: for sweeps that would keep real ones busy for long."""
-    return sd.run(placed(program), ranks, args=args).results
 
 
 def adamw(kind="float64", rule="adamw", **more):

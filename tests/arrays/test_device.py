@@ -5,7 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import VirtualRanks, xp
+from harness import virtual, xp
 
 from simdist.arrays import empty, kind_of, metered, moved, on_host
 from simdist.arrays.fused import fused, kernel
@@ -50,7 +50,7 @@ def test_with_a_device_programs_of_tests_have_their_arrays_there(device, monkeyp
         return kinds, xp.full(2, comm.rank), {"sum": xp.ones(3).sum()}, xp.float32 is np.float32
 
     monkeypatch.setattr(xp, "device", "cuda")
-    for rank, (kinds, x, more, same) in enumerate(VirtualRanks()(program, 2)):
+    for rank, (kinds, x, more, same) in enumerate(virtual(program, 2)):
         assert kinds == ["cupy"] * 3 and type(x) is np.ndarray and x.tolist() == [rank] * 2
         assert float(more["sum"]) == 3 and same
     assert kind_of(xp.arange(3)) == "numpy"

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from least_squares import DIM, LeastSquares
 
 from simdist.asynchronous.diloco import diloco
@@ -96,7 +96,7 @@ def test_it_steps_as_pytorch_s_optimizers_do(p):
                 adamw.step()
         theta.grad = torch.stack([theta.detach() - x.detach() for x in inner]).mean(dim=0)
         outer.step()
-    for found in VirtualRanks()(program, p):
+    for found in virtual(program, p):
         np.testing.assert_allclose(found, theta.detach().numpy(), rtol=1e-10, atol=1e-12)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 
 from simdist.arrays import partition
 from simdist.errors import ArrayError, UnknownNameError
@@ -62,7 +62,7 @@ def compared(comm, model):
 @pytest.mark.parametrize("model", MODELS)
 def test_all_of_them_learn_with_fewer_bytes(model):
     """On virtual ranks only: real ones come to the same, and would take seconds each."""
-    found = VirtualRanks()(compared, 3, model)
+    found = virtual(compared, 3, model)
     for rank, rows in enumerate(found):
         assert [row[0] for row in rows] == ["none", "top-k", "8-bit", "power-sgd"]
         for row, (name, sent, plain, loss, plain_loss, recorded, words) in zip(found[0], rows, strict=True):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from activations_held import check_held
-from harness import VirtualRanks
+from harness import virtual
 from mesh_training import ONE_LAYER, check, close, joined, serial_gradients, whole_gradients
 
 from simdist.comm import Mesh
@@ -13,7 +13,6 @@ from simdist.errors import ArgumentError
 from simdist.nn import gpt
 from simdist.parallel.parts import ATTENTIONS, MeshParts
 
-virtual = VirtualRanks()  # for what real ranks need not repeat
 LLAMA = replace(ONE_LAYER, block="llama", kv_heads=12, head_width=6, ffn_width=48)
 LATENT = replace(
     ONE_LAYER, block="llama", head_width=6, kv_latent_width=10, query_latent_width=14, rope_width=4, ffn_width=48

@@ -6,7 +6,7 @@ import numpy as np
 import pipeline_training as stages
 import pytest
 import zero_training as shards
-from harness import VirtualRanks
+from harness import virtual
 from mesh_training import SHAPE, Whole, close, joined, trained
 
 from simdist.arrays import on_host
@@ -16,7 +16,6 @@ from simdist.nn import Noise
 from simdist.parallel import DataParallel, Recipe, ZeRO
 from simdist.parallel.precision import precision
 
-virtual = VirtualRanks()
 MUON = Recipe("muon", momentum=0.95, weight_decay=0.01, max_norm=0.5, precision=precision("float64"))
 SMALL = replace(SHAPE, width=16, heads=2)
 EXPERTS = replace(SMALL, experts=4, top_k=2, block="llama", ffn_width=20, shared_experts=1)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from mesh_training import ONE_LAYER, Whole, close, joined, trained
 
 from simdist.comm import Mesh
@@ -16,7 +16,6 @@ from simdist.parallel.pipeline import Pipeline, schedule
 
 SHAPE = replace(ONE_LAYER, width=24, heads=4)
 STEPS = 3
-virtual = VirtualRanks()
 
 
 class LayerScale(Layer):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from mesh_training import ONE_LAYER as SHAPE
 from mesh_training import check, close, joined, serial_gradients, whole_gradients
 
@@ -16,7 +16,6 @@ from simdist.errors import ArgumentError, UnknownNameError
 from simdist.nn import gpt
 from simdist.parallel.parts import ATTENTIONS, MeshParts
 
-virtual = VirtualRanks()  # for what real ranks need not repeat
 EXPERTS = replace(
     SHAPE,
     layers=2,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpointing import shared
-from harness import VirtualRanks
+from harness import virtual
 
 from simdist.errors import ArgumentError
 from simdist.nn.formulas import num_parameters
@@ -114,7 +114,7 @@ LINE = {"pp": 2, "schedule": "1f1b", "micro_batches": 3}
     ids=str,
 )
 def test_axes_that_all_cut(spmd, settings, mesh, p):
-    ranks = spmd if p <= 4 else VirtualRanks()
+    ranks = spmd if p <= 4 else virtual
     [(lines, written)] = ranks(run, 1, settings | (EXPERTS if "ep" in mesh else {}))
     for found, texts in ranks(run, p, settings | mesh):
         np.testing.assert_allclose(found, lines, rtol=1e-10)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checkpointing import own_weights, shared
+from harness import virtual
 
 import simdist as sd
 from simdist.errors import ArgumentError, CheckpointError, CheckpointMismatch, CorruptCheckpoint
@@ -121,21 +122,12 @@ def test_a_stage_without_weights_goes_on(spmd, tmp_path, settings):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw8bit", "lars", "lamb", "muon"])
 def test_every_rule_goes_on(tmp_path, settings, optimizer):
     told = {"optimizer": optimizer, "learning_rate": 0.01}
-    ranks = 2
-
-    def on_virtual_ranks(program, p, *args):
-        return sd.run(program, p, args=args).results
-
-    hold(on_virtual_ranks, tmp_path, settings, told, told, ranks, ranks, exact=True)
+    hold(virtual, tmp_path, settings, told, told, 2, 2, exact=True)
 
 
 def test_muon_goes_on_with_other_shards(tmp_path, settings):
     told = {"optimizer": "muon", "learning_rate": 0.01}
-
-    def on_virtual_ranks(program, p, *args):
-        return sd.run(program, p, args=args).results
-
-    hold(on_virtual_ranks, tmp_path, settings, told | {"zero": 1}, told | {"zero": 3}, 4, 3)
+    hold(virtual, tmp_path, settings, told | {"zero": 1}, told | {"zero": 3}, 4, 3)
 
 
 def test_what_is_otherwise_is_told(tmp_path, settings):

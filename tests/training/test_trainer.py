@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from checkpointing import own_weights
-from harness import VirtualRanks
+from harness import virtual
 
 import simdist as sd
 from simdist.collectives import cost
@@ -216,7 +216,7 @@ def test_it_learns(text):
         trainer = Trainer(comm, Config(**SMALL | {"data": text, "steps": 150}))
         return trainer.text.unigram_entropy, [line.validation_loss for line in trainer.run() if line][-1]
 
-    entropy, loss = VirtualRanks()(learn, 2)[0]
+    entropy, loss = virtual(learn, 2)[0]
     assert loss < entropy / 2
 
 
@@ -233,7 +233,7 @@ def test_a_gpt_learns_what_no_pair_of_bytes_tells(text):
         split = load(text).split(25, 0.1, 0)[1]
         return split.bigram_entropy(), lines[0].train_loss, lines[-1].validation_loss
 
-    entropy, first, loss = VirtualRanks()(learn, 2)[0]
+    entropy, first, loss = virtual(learn, 2)[0]
     assert first == pytest.approx(np.log(256), abs=0.3)
     assert loss < entropy / 2
 

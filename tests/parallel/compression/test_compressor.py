@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 
 import simdist as sd
 from simdist.arrays import Meter, metered, phantom
@@ -122,7 +122,7 @@ def descend(comm, name, steps):
 def test_it_finds_a_minimum(name):
     """On virtual ranks only: real ones come to the same, and would take seconds each."""
     near = {"uncompressed": 1e-9, "8 bits": 1e-4, "top-k": 0.02, "PowerSGD": 1e-8}[name]
-    found = VirtualRanks()(descend, 4, name, 400)
+    found = virtual(descend, 4, name, 400)
     assert len(set(found)) == 1
     assert found[0] < near
 

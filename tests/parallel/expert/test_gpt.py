@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from mesh_training import BATCH, SHAPE, check, close, joined, serial_gradients, whole_gradients
 
 import simdist as sd
@@ -19,8 +19,6 @@ from simdist.nn import gpt
 from simdist.parallel.expert import routes
 from simdist.parallel.parts import MeshParts
 from simdist.training.checkpoint import flat_shard, load, save
-
-virtual = VirtualRanks()  # for what real ranks need not repeat
 
 SMALL = replace(SHAPE, width=16, heads=2, alpha=0.1)
 ENOUGH = replace(SMALL, experts=8, top_k=1, capacity_factor=8.0)

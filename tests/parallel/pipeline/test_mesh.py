@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from mesh_training import BATCH, TEXT, exact, joined, parts_of
 from pipeline_training import mesh_of
 
@@ -40,7 +40,7 @@ def train(comm, name, sizes, zero_stage=0, sequence_parallel=False, shape=SHAPE)
 
 def check(spmd, name, sizes, **options):
     shape = options.get("shape", SHAPE)
-    [(_, losses, norms, weights)] = VirtualRanks()(lambda comm: train(comm, "1f1b", {}, shape=shape), 1)
+    [(_, losses, norms, weights)] = virtual(lambda comm: train(comm, "1f1b", {}, shape=shape), 1)
     expected = joined([weights])
     results = spmd(lambda comm: train(comm, name, sizes, **options), int(np.prod([*sizes.values()])))
     seen = {dp: total for dp, total, *_ in results}
@@ -62,7 +62,7 @@ def test_tensor_parallel_stages(spmd, name, sequence_parallel):
 @pytest.mark.parametrize("name", ["1f1b", "zb-v"])
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_three_axes(name, zero_stage):
-    check(VirtualRanks(), name, {"pp": 2, "dp": 2, "tp": 2}, zero_stage=zero_stage)
+    check(virtual, name, {"pp": 2, "dp": 2, "tp": 2}, zero_stage=zero_stage)
 
 
 @pytest.mark.parametrize(("name", "zero_stage"), [("1f1b", 1), ("zb-v", 0)])

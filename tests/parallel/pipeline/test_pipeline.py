@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from harness import virtual
 from pipeline_training import (
     BOTH_WAYS,
     EXACT,
@@ -70,10 +71,6 @@ def check(run, model, name, p, m):
 @pytest.mark.parametrize(("p", "m"), [(1, 1), (1, 3), (2, 1), (2, 3), (3, 5), (4, 2), (4, 9)])
 def test_gradients_are_those_of_one_rank(spmd, name, p, m):
     check(spmd, "gpt", name, p, m)
-
-
-def virtual(program, ranks, *args):
-    return sd.run(program, ranks, args=args).results
 
 
 @pytest.mark.slow(but=4)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from harness import virtual
 from pipeline_training import (
     BOTH_WAYS,
     EXACT,
@@ -58,10 +59,6 @@ def check(run, model, name, m, sizes, zero_stage, number=0):
             items += len(data)
     copies = sizes["dp"] // (number or sizes["dp"])
     assert items >= copies * sum(expected[name].size for name in expected), "each weight is on some rank"
-
-
-def virtual(program, ranks, *args):
-    return sd.run(program, ranks, args=args).results
 
 
 @pytest.mark.slow(but=8)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from sequence_attention import HEADS, KINDS, NOISE, SPLITS, inputs, over_ranks, whole
 
 from simdist.arrays import phantom
@@ -37,7 +37,7 @@ def test_against_pytorch(kind, split):
     q, k, v = qkv.reshape(2, 32, heads, 3, 6).permute(3, 0, 2, 1, 4)
     y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(2, 32, 24)
     y.backward(torch.tensor(dy))
-    close(over_ranks(VirtualRanks(), 4, kind, split, x, dy, heads), (y.detach().numpy(), qkv.grad.numpy()))
+    close(over_ranks(virtual, 4, kind, split, x, dy, heads), (y.detach().numpy(), qkv.grad.numpy()))
 
 
 @splits
@@ -83,7 +83,7 @@ def test_phantoms_have_the_shapes():
             shapes += [y.shape, y.dtype.name, dx.shape, dx.dtype.name]
         return shapes
 
-    assert VirtualRanks()(program, 4) == [2 * [(2, 16, 24), "float16", (2, 16, 88), "float16"]] * 4
+    assert virtual(program, 4) == [2 * [(2, 16, 24), "float16", (2, 16, 88), "float16"]] * 4
 
 
 def test_more_ranks_than_heads(spmd):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from mesh_training import ONE_LAYER, SHAPE, batch_of, check, close, joined, serial_gradients, whole_gradients
 
 from simdist.arrays import phantom
@@ -16,7 +16,6 @@ from simdist.errors import ArgumentError
 from simdist.nn import Noise, gpt
 from simdist.parallel.parts import ATTENTIONS, MeshParts
 
-virtual = VirtualRanks()  # for what real ranks need not repeat
 kinds = pytest.mark.parametrize("attention", ATTENTIONS)
 ENDS = replace(ONE_LAYER, context=16)  # 24 tokens are no 16 runs
 

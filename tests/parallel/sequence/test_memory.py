@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from activations_held import check_held
-from harness import VirtualRanks
 
 from simdist.nn import Shape
 from simdist.nn.formulas import megatron_activation_bytes
@@ -13,7 +12,6 @@ from simdist.nn.shape import BLOCKS
 
 SHAPE = Shape(layers=2, width=32, heads=8, context=32, vocabulary=64, dropout=0.1)
 EXPERTS = replace(SHAPE, experts=4, top_k=2, group=4, capacity_factor=2.0, shared_experts=1)
-virtual = VirtualRanks()
 recomputations = pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 kinds = pytest.mark.parametrize("attention", ["ring", "even-ring", "ulysses"])
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from sequence_attention import HEADS, SPLITS, TOKENS, WIDTH, inputs, over_ranks, whole
 
 import simdist as sd
@@ -24,7 +24,6 @@ from simdist.parallel.sequence import (
     ring_attention_cost,
 )
 
-virtual = VirtualRanks()
 splits = pytest.mark.parametrize("split", SPLITS)
 
 

@@ -6,10 +6,9 @@ What is left to differ is the order in which sums are added up.
 from dataclasses import replace
 
 import pytest
-from harness import VirtualRanks
+from harness import virtual
 from mesh_training import ONE_LAYER, SHAPE, check, close, joined, serial_gradients, whole_gradients
 
-virtual = VirtualRanks()  # for what real ranks need not repeat
 TENSOR = {"sequence_parallel": False}
 SEQUENCE = {"sequence_parallel": True}
 both = pytest.mark.parametrize("options", [TENSOR, SEQUENCE], ids=["tensor", "sequence"])

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 from activations_held import check_held
-from harness import VirtualRanks
 
 from simdist.nn import Shape
 from simdist.nn.formulas import megatron_activation_bytes
 from simdist.nn.memory import Cut, activations
 
 SHAPE = Shape(layers=2, width=32, heads=8, context=32, vocabulary=64, dropout=0.1)
-virtual = VirtualRanks()
 modes = pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tensor", "sequence"])
 recomputations = pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import xp
-from zero_training import BUCKET_BYTES, MODELS, adamw, sharded, trained, virtual, whole
+from harness import virtual, xp
+from zero_training import BUCKET_BYTES, MODELS, adamw, sharded, trained, whole
 
 import simdist as sd
 from simdist.arrays import Ledger, phantom, recorded

@@ -4,7 +4,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from zero_training import BUCKET_BYTES, MODELS, adamw, batches, serial, sharded, trained, virtual, whole
+from harness import virtual
+from zero_training import BUCKET_BYTES, MODELS, adamw, batches, serial, sharded, trained, whole
 
 from simdist.errors import ArgumentError, CollectiveMismatch
 from simdist.parallel import DataParallel, Offload

@@ -1,7 +1,8 @@
 """What travels: the papers' volumes, exactly, and chunk by chunk where sizes do not divide; and what memory moves."""
 
 import pytest
-from zero_training import BUCKET_BYTES, MODELS, adamw, trained, virtual
+from harness import virtual
+from zero_training import BUCKET_BYTES, MODELS, adamw, trained
 
 from simdist.arrays import Meter, metered
 from simdist.collectives import cost

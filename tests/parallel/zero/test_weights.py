@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from zero_training import MODELS, Poisoned, adamw, sharded, trained, virtual, whole
+from harness import virtual
+from zero_training import MODELS, Poisoned, adamw, sharded, trained, whole
 
 import simdist as sd
 from simdist.arrays import phantom
@@ -89,4 +90,4 @@ def test_a_layer_is_gathered_while_the_one_before_it_is_at_work():
     gathers = [s for s in spans if s.name.startswith("all_gather") and s.start_s < forward.end_s]
     waits = [s for s in spans if s.name.startswith("wait") and forward.start_s <= s.start_s < forward.end_s]
     assert len(gathers) == 12 + 2 + 1  # embedding, blocks, norm; and backward's first, the norm again
-    assert sum(s.seconds for s in waits) < 0.5 * sum(s.seconds for s in gathers)
+    assert len(waits) == 2  # for the embedding, and for the first block, before which it has little to do

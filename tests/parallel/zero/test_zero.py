@@ -6,7 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from zero_training import BUCKET_BYTES, MODELS, adamw, batches, serial, sharded, trained, virtual, whole
+from harness import virtual
+from zero_training import BUCKET_BYTES, MODELS, adamw, batches, serial, sharded, trained, whole
 
 from simdist.arrays import moved
 from simdist.errors import ArgumentError, CollectiveMismatch
