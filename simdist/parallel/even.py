@@ -18,12 +18,12 @@ def check_even(what: str, count: int, axis: str, size: int, parts: int = 1, *, r
     """
     if count % (size * parts):
         whole = count // parts if count % parts == 0 else 0
-        possible = map(str, divisors(whole))
+        possible = f"{axis} {', '.join(map(str, divisors(whole)))}" if whole else f"no {axis}"
         each = f" ({parts} parts a rank)" if parts > 1 else ""
         more = f"; {remedy}" if remedy else ""
         raise ArgumentError(
             f"{count} {what} on {axis} {size}{each} leave {count % (size * parts)} over; "
-            f"{count} {what} go evenly on {axis} {', '.join(possible) or 'of no size'}{more}"
+            f"{count} {what} go evenly on {possible}{more}"
         )
 
 

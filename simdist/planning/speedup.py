@@ -43,7 +43,7 @@ def amdahl_speedup(serial: float, ranks: float) -> float:
         ArgumentError: s is not from 0 to 1, or p less than 1.
     """
     _check(serial, ranks)
-    return 1 / (serial + (1 - serial) / ranks)
+    return _inverse(serial + (1 - serial) / ranks)
 
 
 def gustafson_speedup(serial: float, ranks: float) -> float:
@@ -113,7 +113,8 @@ def universal_speedup(serial: float, crosstalk: float, ranks: float) -> float:
         ArgumentError: as of `amdahl_speedup`, or κ is below 0.
     """
     _check(serial, ranks)
-    return ranks / (1 + serial * (ranks - 1) + crosstalk * ranks * (ranks - 1))
+    with_others = crosstalk * (ranks - 1) if crosstalk else 0  # also on infinitely many
+    return _inverse(serial + (1 - serial) / ranks + with_others)
 
 
 def universal_ranks(serial: float, crosstalk: float) -> float:
@@ -146,6 +147,10 @@ def isoefficient_work(overhead: float, efficiency: float) -> float:
     require_least("overhead", overhead, 0)
     require_share("efficiency", efficiency)
     return efficiency / (1 - efficiency) * overhead
+
+
+def _inverse(share: float) -> float:
+    return 1 / share if share else inf
 
 
 def _check(serial: float, ranks: float) -> None:

@@ -17,7 +17,7 @@ def test_what_goes_evenly():
     [
         (12, 5, 1, r"12 heads on tp 5 leave 2 over; 12 heads go evenly on tp 1, 2, 3, 4, 6, 12$"),
         (12, 4, 2, r"12 heads on tp 4 \(2 parts a rank\) leave 4 over; 12 heads go evenly on tp 1, 2, 3, 6$"),
-        (7, 1, 2, r"7 heads on tp 1 \(2 parts a rank\) leave 1 over; 7 heads go evenly on tp of no size$"),
+        (7, 1, 2, r"7 heads on tp 1 \(2 parts a rank\) leave 1 over; 7 heads go evenly on no tp$"),
         (2, 3, 1, r"2 heads on tp 3 leave 2 over; 2 heads go evenly on tp 1, 2$"),
         (10**12 + 39, 2, 1, r"go evenly on tp 1, 1000000000039$"),  # without trying them all
     ],

@@ -53,6 +53,9 @@ def test_gustafsons_hypercube():
     assert [round(amdahl_speedup(s, 1024)) for s in (0.004, 0.008)] == [201, 111]
     assert amdahl_speedup(0.05, 1e12) == pytest.approx(20) == amdahl_speedup(0.05, inf)
     assert gustafson_speedup(0.05, inf) == inf, "it was inf - inf"
+    assert amdahl_speedup(0, inf) == universal_speedup(0, 0, inf) == inf
+    assert universal_speedup(0.05, 0, inf) == pytest.approx(20)
+    assert universal_speedup(0.05, 1e-9, inf) == 0
 
 
 @pytest.mark.parametrize(
