@@ -15,6 +15,7 @@ _KINDS: dict[Any, str] = {
     str: "a string",
     bool: "true or false",
     dict: "a table",
+    list: "a list",
 }
 
 
@@ -40,7 +41,7 @@ def check_kinds(settings: Mapping[str, Any], kinds: Mapping[str, Any], where: st
     """The settings, checked against the type of each key; an int is accepted as a float.
 
     Args:
-        kinds: int, float, str, bool or dict, by key.
+        kinds: int, float, str, bool, list or dict, by key.
         where: where the settings are, for error messages.
 
     Raises:

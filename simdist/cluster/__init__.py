@@ -9,7 +9,7 @@ from simdist.cluster.link import Link
 from simdist.cluster.nccl import nccl_link
 from simdist.cluster.network import Network, Path, Routed
 from simdist.cluster.presets import add_preset, preset, presets
-from simdist.cluster.route import Route, torus_route
+from simdist.cluster.route import Route, Torus, torus_route
 from simdist.cluster.topologies import Topology, dragonfly, fat_tree, hyperx, torus
 from simdist.cluster.tuned import Pick, Tuned
 
@@ -24,6 +24,7 @@ __all__ = [
     "Route",
     "Routed",
     "Topology",
+    "Torus",
     "Tuned",
     "add_preset",
     "as_toml",

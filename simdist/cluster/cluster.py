@@ -10,7 +10,7 @@ from simdist.cluster.device import Device
 from simdist.cluster.host import Host
 from simdist.cluster.limits import check_least, fulfils
 from simdist.cluster.link import Link
-from simdist.cluster.route import Route
+from simdist.cluster.route import Route, Torus
 from simdist.cluster.tuned import Tuned
 from simdist.errors import ArgumentError, as_declared, require_kind, require_known, require_takes, require_whole
 from simdist.words import counted
@@ -72,6 +72,8 @@ class Cluster:
             require_kind("tuned", self.tuned, Tuned)
         if self.route is not None:
             require_takes("the route", self.route, "src", "dst")
+        if isinstance(self.route, Torus) and self.devices_per_node > 1:
+            raise ArgumentError(f"devices_per_node is {self.devices_per_node}; on a torus each host has one device")
         require_whole("devices_per_node", self.devices_per_node, 1)
         require_whole("nics_per_node", self.nics_per_node, 1)
         require_whole("seed", self.seed, 0)

@@ -12,6 +12,7 @@ from simdist.cluster.device import Device
 from simdist.cluster.host import Host
 from simdist.cluster.link import Link
 from simdist.cluster.presets import preset
+from simdist.cluster.route import Torus
 from simdist.errors import ArgumentError
 
 __all__ = ["as_toml", "find_cluster", "read_cluster"]
@@ -46,6 +47,7 @@ def read_cluster(path: str | Path) -> Cluster:
         like = "a100"                       # a preset, for everything not given here
         devices_per_node = 4                # also nics_per_node, eager_bytes, jitter, seed, one_memory
         slow = { 3 = 2.0 }                  # rank 3 takes twice as long to compute
+        torus = [8, 8]                      # of hosts, one device each, whose messages share wires: see `Torus`
 
         [device]                            # see `Device`
         flops_efficiency = 0.85             # the share of the maker's peak rate that programs reach
@@ -65,13 +67,15 @@ def read_cluster(path: str | Path) -> Cluster:
     """
     path = Path(path)
     kinds = {field.name: field.type for field in fields(Cluster) if field.type in _PLAIN}
-    kinds |= {"like": str, "slow": dict, **dict.fromkeys(_PARTS, dict)}
+    kinds |= {"like": str, "slow": dict, "torus": list, **dict.fromkeys(_PARTS, dict)}
     told = toml.check_kinds(toml.read(path, "cluster"), kinds, str(path))
     like = told.pop("like", None)
     base = None if like is None else preset(like)
     told.setdefault("name", path.stem)
     if "slow" in told:
         told["slow"] = _slow(told["slow"], path)
+    if "torus" in told:
+        told["route"] = _torus(told.pop("torus"), path)
     for name in (part for part in _PARTS if part in told):
         kind, where = _PARTS[name], f"[{name}] in {path}"
         own = toml.check_kinds(told[name], {f.name: f.type for f in fields(kind)}, where)
@@ -93,6 +97,13 @@ def _made(kind: type[T], base: T | None, told: dict[str, Any], where: str) -> T:
         raise ArgumentError(f"{where}: {error}") from error
 
 
+def _torus(sides: list[Any], path: Path) -> Torus:
+    try:
+        return Torus(tuple(sides))
+    except ArgumentError as error:
+        raise ArgumentError(f"torus in {path} is {sides}: {error}") from error
+
+
 def _slow(told: dict[str, Any], path: Path) -> dict[int, float]:
     """Factors by rank; TOML's keys are strings."""
     if not all(fullmatch("0|[1-9][0-9]{0,8}", rank) for rank in told):
@@ -102,10 +113,14 @@ def _slow(told: dict[str, Any], path: Path) -> dict[int, float]:
 
 
 def as_toml(cluster: Cluster) -> str:
-    """The file that `read_cluster` reads this cluster from, except `tuned` and `route`, which are not stored in it."""
+    """The file that `read_cluster` reads this cluster from, except `tuned`, and a route that is a program's own."""
     lines = _lines(cluster)
     if cluster.slow:
         lines.append(f"slow = {{ {', '.join(f'{rank} = {float(x)!r}' for rank, x in cluster.slow.items())} }}")
+    if isinstance(cluster.route, Torus):
+        lines.append(f"torus = {[int(side) for side in cluster.route.sides]}")
+    elif cluster.route is not None:
+        lines.append("# its route, a function of a program, is not stored")
     for name in _PARTS:
         lines += ["", f"[{name}]", *_lines(getattr(cluster, name))]
     return "\n".join(lines) + "\n"

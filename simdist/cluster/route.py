@@ -9,44 +9,47 @@ Without routes a cluster's network has a port for each device or card and no wir
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
 from simdist.errors import ArgumentError, require_least, require_whole
 
-__all__ = ["Route", "torus_route"]
+__all__ = ["Route", "Torus", "torus_route"]
 
 Route: TypeAlias = Callable[[int, int], Sequence[Hashable]]
 """route(src, dst), global ranks on two nodes: the wires that a message passes, at least one, by names of any kind."""
 
 
-def torus_route(*sides: int) -> Route:
+@dataclass(frozen=True)
+class Torus:
     """The shortest routes on a torus, along its last side first, whose hosts are numbered row by row.
 
     Each host has a cable both ways along every side, and sends on all of them at once: a wire is (host, next host).
     Half way round, even hosts go up and odd ones down.
 
-        tpu = preset("tpu-v4")
-        sd.run(program, 16, cluster=tpu.with_(devices_per_node=1, between=tpu.inside, route=torus_route(4, 4)))
+    Args:
+        sides: the hosts along each.
 
     Raises:
-        ArgumentError: there is no side, or one is no whole number of at least 1; from the route, a host is not on it.
+        ArgumentError: there is no side, or one is no whole number of at least 1; from a call, a host is not on it.
     """
-    require_least("sides", len(sides), 1)
-    for side in sides:
-        require_whole("side", side, 1)
-    axes, hosts = [], 1  # a step along an axis, and its side
-    for side in reversed(sides):
-        axes.append((hosts, int(side)))
-        hosts *= int(side)
 
-    def route(src: int, dst: int) -> list[tuple[int, int]]:
+    sides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        require_least("sides", len(self.sides), 1)
+        for side in self.sides:
+            require_whole("side", side, 1)
+
+    def __call__(self, src: int, dst: int) -> list[tuple[int, int]]:
         """The wires from one host to another."""
+        hosts = prod(self.sides)
         if max(src, dst) >= hosts:
-            raise ArgumentError(
-                f"rank {max(src, dst)} on a torus of {' x '.join(map(str, sides))} hosts, 0 to {hosts - 1}"
-            )
-        wires, here = [], src
-        for step, side in axes:
+            told = " x ".join(map(str, self.sides))
+            raise ArgumentError(f"rank {max(src, dst)} on a torus of {told} hosts, 0 to {hosts - 1}")
+        wires, here, step = [], src, 1
+        for side in reversed(self.sides):
             at, to = here // step % side, dst // step % side
             up = (to - at) % side
             forward = 2 * up < side or (2 * up == side and at % 2 == 0)
@@ -55,6 +58,14 @@ def torus_route(*sides: int) -> Route:
                 there = here + (then - at) * step
                 wires.append((here, there))
                 at, here = then, there
+            step *= side
         return wires
 
-    return route
+
+def torus_route(*sides: int) -> Torus:
+    """The routes of a torus with these sides: see `Torus`.
+
+    tpu = preset("tpu-v4")
+    sd.run(program, 16, cluster=tpu.with_(devices_per_node=1, between=tpu.inside, route=torus_route(4, 4)))
+    """
+    return Torus(sides)

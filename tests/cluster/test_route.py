@@ -7,7 +7,7 @@ import pytest
 
 import simdist as sd
 from simdist.arrays import phantom
-from simdist.cluster import Cluster, Device, Link, Network, torus, torus_route
+from simdist.cluster import Cluster, Device, Link, Network, Torus, as_toml, find_cluster, torus, torus_route
 from simdist.collectives import all_reduce, formula
 from simdist.errors import ArgumentError
 from simdist.planning import Workbench
@@ -125,3 +125,37 @@ def test_what_is_no_route_is_refused():
         Network(TOY.with_(route=lambda src, dst: []), 2).path(0, 1)
     with pytest.raises(ArgumentError, match="toy has routes, which plans do not know"):
         Workbench(TOY.with_(route=torus_route(4)), 4)
+
+
+def test_a_torus_is_written_to_a_clusters_file_and_read_from_it(tmp_path):
+    file = tmp_path / "torus.toml"
+    file.write_text(as_toml(TOY.with_(route=torus_route(np.int64(2), 4))))
+    assert find_cluster(str(file)) == TOY.with_(route=Torus((2, 4)))
+    file.write_text('like = "h100"\ndevices_per_node = 1\ntorus = [2, 4]')
+    assert find_cluster(str(file)).route(0, 7) == [(0, 3), (3, 7)]
+
+
+def test_a_route_of_ones_own_is_not_stored_and_the_file_says_so(tmp_path):
+    file = tmp_path / "own.toml"
+    file.write_text(as_toml(TOY.with_(route=lambda src, dst: [src])))
+    assert "# its route, a function of a program, is not stored\n" in file.read_text()
+    assert find_cluster(str(file)) == TOY
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("torus = 8", "torus in .* is 8; needs a list"),
+        ("torus = []", r"torus in .* is \[\]: sides is 0; needs at least 1"),
+        ("torus = [0, 8]", r"torus in .* is \[0, 8\]: side is 0; needs at least 1"),
+        ("torus = [2.5]", r"torus in .* is \[2.5\]: side is 2.5; needs a whole number"),
+        ('torus = ["8"]', r"torus in .* is \['8'\]: side is '8'; needs a whole number"),
+        ("torus = [8]\ndevices_per_node = 2", "devices_per_node is 2; on a torus each host has one device"),
+    ],
+)
+def test_refuses_a_torus_that_there_cannot_be(line, fault, tmp_path):
+    file = tmp_path / "torus.toml"
+    alone = "" if "devices" in line else "devices_per_node = 1\n"
+    file.write_text(f'like = "tpu-v4"\n{alone}{line}')
+    with pytest.raises(ArgumentError, match=fault):
+        find_cluster(str(file))
