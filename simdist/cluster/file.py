@@ -66,16 +66,14 @@ def read_cluster(path: str | Path) -> Cluster:
             value is missing.
     """
     path = Path(path)
-    kinds = {field.name: field.type for field in fields(Cluster) if field.type in _PLAIN}
+    kinds = {f.name: f.type for f in fields(Cluster) if f.type in _PLAIN}
     kinds |= {"like": str, "slow": dict, "torus": list, **dict.fromkeys(_PARTS, dict)}
     told = toml.check_kinds(toml.read(path, "cluster"), kinds, str(path))
-    like = told.pop("like", None)
-    base = None if like is None else preset(like)
+    base = preset(told.pop("like")) if "like" in told else None
     told.setdefault("name", path.stem)
-    if "slow" in told:
-        told["slow"] = _slow(told["slow"], path)
-    if "torus" in told:
-        told["route"] = _torus(told.pop("torus"), path)
+    for key, field, made in (("slow", "slow", _slow), ("torus", "route", _torus)):
+        if key in told:
+            told[field] = made(told.pop(key), path)
     for name in (part for part in _PARTS if part in told):
         kind, where = _PARTS[name], f"[{name}] in {path}"
         own = toml.check_kinds(told[name], {f.name: f.type for f in fields(kind)}, where)
