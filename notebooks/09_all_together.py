@@ -317,7 +317,9 @@ for name, full_s, selective_s, size, batch, line in table_5:
 # The two efficiencies were fitted to these eight times. The evidence for the model is that two are enough for all, from
 # 22 billion weights on 8 devices to a trillion on 512. Larger models have wider matrices, for which memory bandwidth
 # matters less, so they come closer to the peak rates, both predicted and measured. You can put such efficiencies for
-# your own cluster into a file, which `simdist plan --cluster ours.toml` reads.
+# your own cluster into a file, which `simdist plan --cluster ours.toml` reads. Of the machine that you sit at,
+# `simdist bench --machine mine.toml` measures what two ranks reach and writes such a file: then `simdist predict` tells
+# how long a step of `simdist train` will take here, and you can see whether it does.
 #
 # ## Blocks of another kind
 #
