@@ -13,7 +13,7 @@ from simdist.comm.placement import Placement
 __all__ = ["Measurement", "partners", "ping_pong"]
 
 _ROUNDS = 20  # of each size, after one for warm-up
-_BEYOND_CACHES = 1 << 26  # bytes of a rank that leave nothing in caches
+_BEYOND_CACHES = 1 << 27  # bytes of a node's ranks together that leave nothing else in caches
 
 
 class Measurement(NamedTuple):
@@ -54,7 +54,8 @@ def ping_pong(comm: Communicator, sizes: Sequence[int], cold: bool = False) -> M
         the times of this rank; those of messages are empty on a rank without a partner.
     """
     measured = inside, reductions, between = Measurement([], [], [])
-    memory = np.ones(max(2 * max(sizes, default=0), _BEYOND_CACHES if cold else 0) // 8)
+    least = _BEYOND_CACHES // len(comm.nodes.neighbours(comm.rank)) if cold else 0
+    memory = np.ones(max(2 * max(sizes, default=0), least) // 8)
     for size in sizes:
         x = np.ones(size, np.uint8)
         for found, partner in zip((inside, between), partners(comm.nodes, comm.rank), strict=True):
