@@ -11,7 +11,7 @@ from simdist.errors import CollectiveMismatch, DeadlockError
 __all__ = ["Shared"]
 
 _MOST_ROWS = 16  # of a deadlock report
-_MOST_LOOKS = 100_000  # in vain, at one instant
+_MOST_LOOKS = 1_000_000  # in vain, at one instant: a second's work
 
 
 class Shared:
