@@ -14,16 +14,19 @@ from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.comm.ends import Ends
 from simdist.comm.guard import BOARD, LAUNCHER
 from simdist.comm.leftovers import drop, shared_files, unused_files
+from simdist.comm.line import START
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
 from simdist.launch.signals import deferred, listens, signal_words
 from simdist.words import listed
 
-__all__ = ["Death", "Job", "how_ended"]
+__all__ = ["Death", "Job", "ending", "how_ended"]
 
 _PATIENCE_S = 2.0  # for steps that should take no time
 _START_S = 120.0  # until the first rank has started
 _MOMENT_S = 0.1  # from the first sign of the launcher's end until it has ended
+_BY_ITSELF = "ended itself"
+_EXITING = 4  # PF_EXITING among a process's flags, in Linux
 
 
 class Death(NamedTuple):
@@ -194,7 +197,13 @@ class Job:
             if time.monotonic() > now_s + 0.5:
                 return
             time.sleep(0.0005)
-        self.deaths.append(Death(rank, slot.pid, now_s, how_ended(slot.pid)))
+        how = how_ended(slot.pid)
+        if how.startswith(_BY_ITSELF) and (not slot.doing or START in slot.doing):
+            # MPI has ended it, perhaps because of another, which has left the shared memory but not yet its files.
+            for other in self.board.slots():
+                if other.pid and other.rank != rank and ending(other.pid):
+                    self._note_end(other.rank)
+        self.deaths.append(Death(rank, slot.pid, now_s, how))
 
     def _why_overdue(self) -> str:
         """Why the job should have ended by itself by now; empty if it should not."""
@@ -275,4 +284,13 @@ def how_ended(pid: int) -> str:
     except (OSError, ValueError):
         return ""
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    return signal_words(number) if number else f"ended itself with exit code {os.WEXITSTATUS(status)}"
+    return signal_words(number) if number else f"{_BY_ITSELF} with exit code {os.WEXITSTATUS(status)}"
+
+
+def ending(pid: int) -> bool:
+    """Whether a process is about to end: it is not a zombie yet, but runs no more of its program."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return False
+    return state not in ("Z", "X") and bool(int(fields[5]) & _EXITING)

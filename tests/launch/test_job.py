@@ -11,10 +11,10 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from jobs import needs_mpi
+from jobs import needs_mpi, until
 
-from simdist.comm.board import AT_WORK, FAILED, LEFT, Board
-from simdist.launch.job import Death, Job
+from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, alive
+from simdist.launch.job import Death, Job, ending
 from simdist.launch.mpirun import Mpirun
 
 pytestmark = needs_mpi
@@ -207,3 +207,36 @@ def test_a_job_that_does_not_end_by_itself_has_failed(monkeypatch):
         monkeypatch.setattr(job, "_why_overdue", lambda: "it went on")
         job._process = subprocess.Popen(["sleep", "100"], start_new_session=True)
         assert job.poll(0.0) == 1
+
+
+@pytest.mark.parametrize("doing", ["", "waits in the start of MPI", "computes"])
+def test_a_rank_that_mpi_ends_as_it_starts_is_not_blamed_for_the_end_of_another(monkeypatch, doing):
+    """The other has left what they share, and is not gone yet. Later in a program an end by itself is its own."""
+    dead = subprocess.Popen(["sh", "-c", "exit 15"])
+    with subprocess.Popen(["sleep", "100"]) as dying, Job(2, 5.0) as job:
+        for rank, process in enumerate((dead, dying)):
+            board = Board(job.folder / "board", rank)
+            board.take(rank)
+            board._write(pid=process.pid, doing=doing.encode())
+            board.close()
+
+        def ending(pid):
+            dying.send_signal(signal.SIGKILL)
+            return pid == dying.pid
+
+        monkeypatch.setattr("simdist.launch.job.ending", ending)
+        until(lambda: not alive(dead.pid))
+        job._note_end(0)
+        told = [(death.rank, death.how) for death in job.deaths]
+        dying.kill()
+    dead.wait()
+    itself = [(0, "ended itself with exit code 15")]
+    assert told == ([] if doing == "computes" else [(1, "was killed by signal 9 (SIGKILL)")]) + itself
+
+
+def test_only_a_process_in_the_midst_of_its_end_is_ending():
+    with subprocess.Popen(["true"]) as process:
+        until(lambda: not alive(process.pid))
+        assert not ending(process.pid), "it is a zombie"
+        assert not ending(os.getpid())
+    assert not ending(process.pid), "there is none"
