@@ -159,11 +159,12 @@ def _perform(*words: str) -> int:
 
 
 def _require_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Refuse `--option=--`, of which argparse makes an empty list."""
+    """Refuse `--option=--`, of which argparse makes an empty list, or a value in newer Pythons."""
     for name, value in vars(args).items():
         if name in ("command", "module") or value == parser.get_default(name):
             continue
-        if value == [] or (isinstance(value, list) and [] in value):
+        values = value if isinstance(value, list) else [value]
+        if not values or any(x == [] or str(x) == "--" for x in values):
             raise ArgumentError(f"--{name.replace('_', '-')} is '--'; needs a value")
 
 

@@ -26,6 +26,7 @@ _PATIENCE_S = 2.0  # for steps that should take no time
 _START_S = 120.0  # until the first rank has started
 _MOMENT_S = 0.1  # from the first sign of the launcher's end until it has ended
 _BY_ITSELF = "ended itself"
+_ENDED = "Z", "X"  # states of a process, in Linux: a zombie, or dead
 _EXITING = 4  # PF_EXITING among a process's flags, in Linux
 
 
@@ -278,19 +279,25 @@ def _signal_all(group: int, number: int) -> None:
 
 
 def how_ended(pid: int) -> str:
-    """How a process ended, in words, while it is still a zombie; empty if it has been reaped."""
-    try:
-        status = int(Path(f"/proc/{pid}/stat").read_bytes().split()[-1])
-    except (OSError, ValueError):
+    """How a process ended, in words, while it is still a zombie; empty before that, and once it has been reaped."""
+    state, *_, code = _stat(pid)
+    if state not in _ENDED:
         return ""
+    status = int(code)
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     return signal_words(number) if number else f"{_BY_ITSELF} with exit code {os.WEXITSTATUS(status)}"
 
 
 def ending(pid: int) -> bool:
     """Whether a process is about to end: it is not a zombie yet, but runs no more of its program."""
+    state, *fields = _stat(pid)
+    return state not in _ENDED and bool(int(fields[5]) & _EXITING)
+
+
+def _stat(pid: int) -> list[str]:
+    """What /proc tells of a process after its name: the state first, the status of its end last; see proc(5)."""
     try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return False
-    return state not in ("Z", "X") and bool(int(fields[5]) & _EXITING)
+        found = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        found = []
+    return found or ["", *["0"] * 6]

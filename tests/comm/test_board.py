@@ -233,7 +233,7 @@ def test_of_a_program_whose_long_name_is_cut_in_the_middle_of_a_letter(tmp_path)
     shutil.copy(shutil.which("sleep"), program)
     process = subprocess.Popen([program, "60"])
     try:
-        assert alive(process.pid)
+        assert alive(process.pid) and not how_ended(process.pid)
     finally:
         process.kill()
         assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

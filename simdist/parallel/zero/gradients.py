@@ -116,11 +116,19 @@ class WholeGradients(Gradients):
         """
         start = 0
         for unit, place in zip(self._units, self._units.holding.rooms, strict=True):
-            self._kept[place] = self._kept[start + unit.chunk.start : start + unit.chunk.stop]
+            self._move_forward(place, start + unit.chunk.start - place.start)
             start += unit.room
         own: Array = self._kept[: self._units.holding.size]
         charge(0, 2 * own.nbytes)
         return own
+
+    def _move_forward(self, place: slice, distance: int) -> None:
+        """Move to a place what is kept this far after it, in pieces no longer than the distance: a piece must not
+        overlap its new place, since a GPU copies in no order.
+        """
+        for start in range(place.start, place.stop, distance) if distance else ():
+            stop = min(start + distance, place.stop)
+            self._kept[start:stop] = self._kept[start + distance : stop + distance]
 
     def settle(self) -> None:
         """See Gradients. Reduces all units."""

@@ -1,7 +1,7 @@
 """A stand-in for CuPy on a machine without a card: arrays that NumPy holds, and that refuse what CuPy's refuse.
 
 Refused, as by CuPy 14: to become a NumPy array unasked, to meet one in an operation or an assignment, keywords that
-its functions lack. Reductions give arrays of no axes, and no numbers. Kernels are compiled for the processor, see
+its functions lack. Refused, though CuPy does it wrong: to copy what overlaps. Reductions give arrays of no axes, and no numbers. Kernels are compiled for the processor, see
 `host_kernel`; memory that other processes may open lies in files, see `cuda`.
 """
 
@@ -32,6 +32,13 @@ def _wrap(x, base=None):
     made.base = None if base is None else base if base.base is None else base.base
     made._memory = None if base is None else base._memory
     return made
+
+
+def _require_apart(to, x):
+    """Refuse to copy what overlaps: CuPy has CUDA copy the bytes, in no order."""
+    same = to.dtype == x.dtype and to.shape == x.shape and to.strides == x.strides and to.flags.c_contiguous
+    if same and to.ctypes.data != x.ctypes.data and np.may_share_memory(to, x):
+        raise RuntimeError(f"copy of {x.nbytes} bytes to a place that overlaps them")
 
 
 class _Flags:
@@ -187,6 +194,8 @@ class ndarray:
             if isinstance(key, slice) and key == slice(None):
                 raise ValueError("copying a numpy.ndarray by empty slice assignment")
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
+        if isinstance(value, ndarray):
+            _require_apart(self[key]._held, value._held)
         with np.errstate(all="ignore"):
             self._held[self._key(key)] = value._held if isinstance(value, ndarray) else value
 
@@ -372,6 +381,8 @@ def zeros_like(a, dtype=None, order="K", subok=None, shape=None):
 def copyto(dst, src, casting="same_kind", where=None):
     if isinstance(src, np.ndarray) and src.size != 1:
         raise ValueError("non-scalar numpy.ndarray cannot be used for copyto")
+    if isinstance(src, ndarray):
+        _require_apart(dst._held, src._held)
     with np.errstate(all="ignore"):
         np.copyto(dst._held, src._held if isinstance(src, ndarray) else src, casting=casting)
 

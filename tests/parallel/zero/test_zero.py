@@ -10,6 +10,7 @@ from harness import virtual
 from zero_training import BUCKET_BYTES, MODELS, adamw, batches, serial, sharded, trained, whole
 
 from simdist.arrays import moved
+from simdist.comm.device import use_device
 from simdist.errors import ArgumentError, CollectiveMismatch
 from simdist.parallel import DataParallel
 from simdist.parallel.zero import FSDP, ZeRO
@@ -53,6 +54,19 @@ def test_real_ranks_get_the_bits_of_virtual_ones(spmd, zero_stage):
     expected = virtual(replicated_gpt, 3, recipe, zero_stage)[0]
     for weights in spmd(sharded_gpt, 3, recipe, zero_stage):
         np.testing.assert_array_equal(weights, expected)
+
+
+def on_device(comm):
+    use_device(comm, "cuda")
+    return sharded(comm, "mlp", adamw(), 1, 3)
+
+
+def test_chunks_are_moved_over_themselves_on_a_device(device):
+    """The first unit of this model is smaller than those after it."""
+    del device
+    expected = virtual(serial, 1, "mlp", adamw(), 3)[0]
+    for weights in virtual(on_device, 2):
+        np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.slow(but=8)
