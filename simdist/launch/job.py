@@ -17,17 +17,15 @@ from simdist.comm.leftovers import drop, shared_files, unused_files
 from simdist.comm.line import START
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
+from simdist.launch.process import ENDED_ITSELF, ending, how_ended
 from simdist.launch.signals import deferred, listens, signal_words
 from simdist.words import listed
 
-__all__ = ["Death", "Job", "ending", "how_ended"]
+__all__ = ["Death", "Job"]
 
 _PATIENCE_S = 2.0  # for steps that should take no time
 _START_S = 120.0  # until the first rank has started
 _MOMENT_S = 0.1  # from the first sign of the launcher's end until it has ended
-_BY_ITSELF = "ended itself"
-_ENDED = "Z", "X"  # states of a process, in Linux: a zombie, or dead
-_EXITING = 4  # PF_EXITING among a process's flags, in Linux
 
 
 class Death(NamedTuple):
@@ -199,7 +197,7 @@ class Job:
                 return
             time.sleep(0.0005)
         how = how_ended(slot.pid)
-        if how.startswith(_BY_ITSELF) and (not slot.doing or START in slot.doing):
+        if how.startswith(ENDED_ITSELF) and (not slot.doing or START in slot.doing):
             # MPI has ended it, perhaps because of another, which has left the shared memory but not yet its files.
             for other in self.board.slots():
                 if other.pid and other.rank != rank and ending(other.pid):
@@ -276,28 +274,3 @@ def _signal_all(group: int, number: int) -> None:
     """Send a signal to a process group, if it still exists."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
-
-
-def how_ended(pid: int) -> str:
-    """How a process ended, in words, while it is still a zombie; empty before that, and once it has been reaped."""
-    state, *_, code = _stat(pid)
-    if state not in _ENDED:
-        return ""
-    status = int(code)
-    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-    return signal_words(number) if number else f"{_BY_ITSELF} with exit code {os.WEXITSTATUS(status)}"
-
-
-def ending(pid: int) -> bool:
-    """Whether a process is about to end: it is not a zombie yet, but runs no more of its program."""
-    state, *fields = _stat(pid)
-    return state not in _ENDED and bool(int(fields[5]) & _EXITING)
-
-
-def _stat(pid: int) -> list[str]:
-    """What /proc tells of a process after its name: the state first, the status of its end last; see proc(5)."""
-    try:
-        found = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        found = []
-    return found or ["", *["0"] * 6]

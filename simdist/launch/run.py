@@ -19,9 +19,10 @@ from simdist import environment
 from simdist.cluster import Cluster, find_cluster, preset
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, CollectiveMismatch, RankFailed, WorldUnavailable, unknown_name
-from simdist.launch.job import Death, Job, how_ended
+from simdist.launch.job import Death, Job
 from simdist.launch.mpirun import in_job
 from simdist.launch.pickling import packed, unpacked
+from simdist.launch.process import how_ended
 from simdist.launch.room import BYTES_PER_RANK, check_room
 from simdist.launch.signals import signal_in, signal_words
 from simdist.trace import Span, Trace

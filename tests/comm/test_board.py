@@ -14,7 +14,7 @@ import pytest
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, alive, kill
 from simdist.comm.ends import Ends
 from simdist.errors import WorldUnavailable
-from simdist.launch.job import how_ended
+from simdist.launch.process import how_ended
 
 
 @pytest.fixture

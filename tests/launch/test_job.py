@@ -14,8 +14,9 @@ import pytest
 from jobs import needs_mpi, until
 
 from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, alive
-from simdist.launch.job import Death, Job, ending
+from simdist.launch.job import Death, Job
 from simdist.launch.mpirun import Mpirun
+from simdist.launch.process import ending
 
 pytestmark = needs_mpi
 
