@@ -518,10 +518,10 @@ print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends wi
 # python -m benchmarks.gpu --out benchmarks/results/<card>.json
 # ```
 #
-# It first checks kernels, paths between ranks and training against results of the CPU. (What failed on the H200 was a
-# test that asked for subnormal numbers, which CuPy's kernels flush to zero; it allows for that now.) Then it measures
-# copies, products, all-reduces by each path, and steps, also those of PyTorch if it is installed. Run this notebook
-# again afterwards to fill the empty columns.
+# It first checks kernels, paths between ranks and training against results of the CPU. Then it measures copies,
+# products, all-reduces by each path, and steps, also those of PyTorch if it is installed. Run this notebook again
+# afterwards to fill the empty columns. `pytest --device cuda` runs the whole test suite on the card; what it found on
+# an H200 is in `benchmarks/results/README.md`.
 #
 # ## To take along
 #
