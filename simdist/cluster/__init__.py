@@ -10,7 +10,7 @@ from simdist.cluster.nccl import nccl_link
 from simdist.cluster.network import Network, Path, Routed
 from simdist.cluster.presets import add_preset, preset, presets
 from simdist.cluster.route import Route, Torus, torus_route
-from simdist.cluster.topologies import Topology, dragonfly, fat_tree, hyperx, torus
+from simdist.cluster.topologies import Topology, dragonfly, fat_tree, hyperx, slim_fly, torus
 from simdist.cluster.tuned import Pick, Tuned
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "preset",
     "presets",
     "read_cluster",
+    "slim_fly",
     "torus",
     "torus_route",
 ]

@@ -4,6 +4,7 @@
     dragonfly           groups of a switches, each with cables to p hosts, to all others of its group, and h to other
                         groups: one cable from each of the a h + 1 groups to each other
     HyperX              switches in a lattice, each with cables to all others along every axis
+    Slim Fly            2q groups of q switches, any two of them at most two cables apart
     torus               no switches: each host has a cable both ways along every axis; a mesh is one that is not closed
 
 All hosts of one half of a fat tree can send to the other at once, as a `Cluster` assumes of its network. One that is
@@ -12,7 +13,7 @@ wires messages share, in any network, a `Cluster.route` says.
 
 Source: Al-Fares, Loukissas, Vahdat 2008, SIGCOMM (fat tree); Kim, Dally, Scott, Abts 2008, ISCA (dragonfly); Ahn,
 Binkert, Davis, McLaren, Schreiber 2009, SC09 (HyperX); Domke et al. 2019, SC19 (one of 12 x 8 switches); León
-et al. 2016, SC16 (tapered fat trees).
+et al. 2016, SC16 (tapered fat trees); Besta, Hoefler 2014, SC14 (Slim Fly).
 """
 
 from math import ceil, isclose, prod
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 from simdist.errors import ArgumentError, as_declared, require_least, require_more, require_whole
 
-__all__ = ["Topology", "dragonfly", "fat_tree", "hyperx", "torus"]
+__all__ = ["Topology", "dragonfly", "fat_tree", "hyperx", "slim_fly", "torus"]
 
 
 class Topology(NamedTuple):
@@ -155,6 +156,37 @@ def hyperx(*sides: int, hosts: int = 1, links: int = 1) -> Topology:
     cables = links * switches * sum(side - 1 for side in lengths) // 2
     across = min((switches // side * (side // 2) * ((side + 1) // 2) for side in lengths if side > 1), default=0)
     return Topology(hosts * switches, switches, cables, links * across, sum(side > 1 for side in lengths))
+
+
+def slim_fly(q: int, hosts: int = 0) -> Topology:
+    """2q² switches with (3q - δ)/2 cables each, any two of them at most two apart: Slim Fly, where q = 4w + δ.
+
+    With k cables each there can be 1 + k² switches at most, of which this is 8/9 for large q. Half of the q groups of
+    either kind are a half of the network: q³/2 cables join them, the fewest, and if q is odd (q³ + q)/2.
+
+        q    hosts      switches    cables, of a switch, all
+        5    4          50          7     175                   Hoffman and Singleton's graph: 1 + 7² switches
+        19   15         722         29    10,469                10,830 hosts, from switches of 44 ports
+        28   21         1,568       42    32,928                32,928 hosts, from switches of 63 ports
+
+    Args:
+        q: whose remainder by 4 is not 2. Such graphs are known where q is a prime or a power of one; for others, as
+            28, these are the numbers that comparisons of networks give.
+        hosts: of a switch; if not given, half as many as cables, rounded up.
+
+    Raises:
+        ArgumentError: q is below 3, or no such number, or hosts is no whole number of at least 0.
+
+    Source: Besta, Hoefler 2014, SC14, sections II and III; McKay, Miller, Širáň 1998, J. Combinatorial Theory B 74(1).
+    """
+    require_whole("q", q, 3)
+    require_whole("hosts", hosts, 0)
+    q, hosts = int(q), int(hosts)
+    if q % 4 == 2:
+        raise ArgumentError(f"q is {q}; needs a remainder by 4 of 0, 1 or 3")
+    switches, each = 2 * q**2, (3 * q + 1) // 2 if q % 4 == 3 else 3 * q // 2
+    hosts = hosts or (each + 1) // 2
+    return Topology(hosts * switches, switches, switches * each // 2, (q**3 + q % 2 * q) // 2, 2)
 
 
 def torus(*sides: int, closed: bool = True) -> Topology:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simdist.asynchronous import graphs
-from simdist.cluster import dragonfly, fat_tree, hyperx, preset, torus
+from simdist.cluster import dragonfly, fat_tree, hyperx, preset, slim_fly, torus
 from simdist.errors import ArgumentError
 
 
@@ -143,11 +143,59 @@ def test_hops_of_dragonflies_with_few_groups():
 
 
 def test_networks_of_deepseeks_comparison():
-    """arXiv 2505.09343, table 3: endpoints, switches and links of fat trees of two and three levels, and a dragonfly;
-    its multi-plane fat tree is eight of the first.
+    """arXiv 2505.09343, table 3: endpoints, switches and links of fat trees of two and three levels, a Slim Fly, and a
+    dragonfly; its multi-plane fat tree is eight of the first.
     """
-    made = [fat_tree(64, 2), fat_tree(64, 3), dragonfly(16, 32, 16, groups=511)]
-    assert [found[:3] for found in made] == [(2048, 96, 2048), (65_536, 5120, 131_072), (261_632, 16_352, 384_272)]
+    made = [fat_tree(64, 2), fat_tree(64, 3), slim_fly(28), dragonfly(16, 32, 16, groups=511)]
+    assert [found[:3] for found in made] == [
+        (2048, 96, 2048),
+        (65_536, 5120, 131_072),
+        (32_928, 1568, 32_928),
+        (261_632, 16_352, 384_272),
+    ]
+
+
+def slim(q, root):
+    """A Slim Fly's graph of switches for a prime q, by a root of all numbers below it, as in Besta and Hoefler's II-B.
+
+    Switch (0, x, y) is x q + y, and (1, m, c) q² more than m q + c.
+    """
+    powers = [pow(root, i, q) for i in range(q - 1)]
+    if q % 4 == 1:
+        steps = powers[::2], powers[1::2]
+    else:
+        half = (q + 1) // 2
+        steps = powers[:half:2] + powers[half - 1 :: 2], powers[1:half:2] + powers[half::2]
+    edges = {
+        (kind * q * q + x * q + y, kind * q * q + x * q + (y + step) % q)
+        for kind, x, y in product(range(2), range(q), range(q))
+        for step in steps[kind]
+    }
+    edges |= {(x * q + (m * x + c) % q, q * q + m * q + c) for x, m, c in product(range(q), repeat=3)}
+    return graphs.Graph.of(2 * q * q, sorted({(min(edge), max(edge)) for edge in edges}))
+
+
+@pytest.mark.parametrize(("q", "root"), [(3, 2), (5, 2), (7, 3), (11, 2), (13, 2)])
+def test_a_slim_fly_cable_by_cable(q, root):
+    """The second largest eigenvalue tells how many cables any two halves have between them at least."""
+    found, graph = slim_fly(q), slim(q, root)
+    assert (found.switches, found.cables, found.hops) == (graph.size, len(graph.edges), graph.diameter)
+    assert {graph.degree(i) for i in range(graph.size)} == {2 * found.cables // found.switches}
+    groups = set(range((q - 1) // 2)) | set(range(q, q + (q + 1) // 2))  # of q switches each, half of either kind
+    assert found.bisection == sum((i // q in groups) != (j // q in groups) for i, j in graph.edges)
+    adjacent = np.zeros((graph.size, graph.size))
+    for i, j in graph.edges:
+        adjacent[i, j] = adjacent[j, i] = 1
+    least = (graph.degree(0) - np.linalg.eigvalsh(adjacent)[-2]) * graph.size / 4
+    assert least == pytest.approx(q**3 / 2)
+    assert 0 <= found.bisection - least <= q / 2 + 1e-6
+
+
+def test_slim_flies_of_the_paper():
+    """10,830 endpoints on 722 switches with 29 cables between them, and 15 of endpoints, each."""
+    found = slim_fly(19)
+    assert (found.hosts, found.switches, 2 * found.cables // found.switches) == (10_830, 722, 29)
+    assert slim_fly(5, hosts=1)[:3] == (50, 50, 175)  # as many switches as 7 cables can reach in two steps
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (5, 6)])
@@ -263,6 +311,9 @@ def test_pods_of_tpus():
         (lambda: hyperx(4, hosts=0), "hosts is 0"),
         (lambda: hyperx(4, links=0), "links is 0"),
         (lambda: torus(4, 0), "side is 0"),
+        (lambda: slim_fly(2), "q is 2"),
+        (lambda: slim_fly(6), "q is 6; needs a remainder by 4 of 0, 1 or 3"),
+        (lambda: slim_fly(5, -1), "hosts is -1"),
         (lambda: torus(4).all_to_all_s(1, 0), "bytes_per_s is 0"),
     ],
 )
