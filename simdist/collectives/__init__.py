@@ -41,7 +41,7 @@ from simdist.collectives.api import (
     reduce_scatter,
     scatter,
 )
-from simdist.collectives.bounds import logp_broadcast_s, lower_bound
+from simdist.collectives.bounds import logp_broadcast_s, logp_sum_values, lower_bound
 from simdist.collectives.cost import Case, Cost, Formula
 from simdist.collectives.phases import in_turn, over_nodes
 from simdist.collectives.registry import algorithm, algorithms, cost, formula
@@ -62,6 +62,7 @@ __all__ = [
     "gather",
     "in_turn",
     "logp_broadcast_s",
+    "logp_sum_values",
     "lower_bound",
     "over_nodes",
     "reduce",

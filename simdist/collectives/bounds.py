@@ -7,7 +7,7 @@ from simdist.collectives.cost import Case, Formula
 from simdist.collectives.names import collective
 from simdist.errors import as_declared, require_whole
 
-__all__ = ["logp_broadcast_s", "lower_bound"]
+__all__ = ["logp_broadcast_s", "logp_sum_values", "lower_bound"]
 
 _SHARES = {  # bytes sent or received, and bytes reduced: (of n, of n (p-1)/p) each
     "broadcast": ((1, 0), (0, 0)),
@@ -91,3 +91,37 @@ def logp_broadcast_s(link: Link, ranks: int, num_bytes: float = 1) -> float:
         heappush(arrivals, got_s + each_s)
         heappush(arrivals, got_s + first_s)
     return got_s
+
+
+@as_declared
+def logp_sum_values(cycles: int, ranks: int, *, latency: int, overhead: int, gap: int) -> int:
+    """How many values some ranks can add up in so many cycles, of which an addition takes one, in LogP.
+
+    The best tree is that of the broadcast, backwards: of a rank that is to be done at t the last child is done at
+    t - (L + 2o + 1), each one before it g earlier. A rank adds t + 1 values until t by itself, and each that it
+    receives from another takes it o cycles, so that a child has to be worth more than these.
+
+        logp_sum_values(28, 8, latency=5, overhead=2, gap=4)      # 79, by ranks done at 28, 18, 14, 10, 8, 6, 4, 4
+
+    Args:
+        cycles, ranks: until the first of these ranks has the sum, and how many there are at most.
+        latency, overhead, gap: L, o and g of LogP, in cycles. A gap below o + 1 counts as that.
+
+    Raises:
+        ArgumentError: ranks is no whole number of at least 1, or another is no whole number of at least 0.
+
+    Source: Culler et al. 1993, PPoPP, figure 4; Karp, Sahay, Santos, Schauser 1993, SPAA.
+    """
+    require_whole("ranks", ranks, 1)
+    for name, value in (("cycles", cycles), ("latency", latency), ("overhead", overhead), ("gap", gap)):
+        require_whole(name, value, 0)
+    travel = latency + 2 * overhead + 1  # until the sum that arrives has been added, too
+    values, late = 1 + cycles, [travel - cycles]  # when further ranks have to be done, with their signs turned
+    for _ in range(ranks - 1):
+        done = -heappop(late)
+        if done <= overhead:
+            break
+        values += done - overhead
+        heappush(late, max(gap, overhead + 1) - done)
+        heappush(late, travel - done)
+    return values

@@ -60,24 +60,34 @@ def megatron_flops(
 
 @as_declared
 def megatron_tensor_elements(
-    width: float, context: float, sequences: float, tensor_parallel: int, recompute: str = "none"
+    width: float,
+    context: float,
+    sequences: float,
+    tensor_parallel: int,
+    recompute: str = "none",
+    *,
+    sequence_parallel: bool = False,
 ) -> float:
     """8bsh(t-1)/t: the elements that each of t ranks sends per layer and micro-batch, forward and backward.
 
     Four all-reduces of bsh; or, with sequence parallelism, four all-gathers and four reduce-scatters. Six, 12bsh, with
     full recomputation, whose second forward sends as much as the first; selective sends nothing again.
 
+    Args:
+        sequence_parallel: whether the two all-gathers are counted that backward then takes besides, as ranks keep a
+            part each of what their linear maps read: 10bsh, or 14bsh. They can be hidden behind computing.
+
     Raises:
         ArgumentError: t is less than 1.
         UnknownNameError: there is no such recomputation.
 
     Source: Narayanan et al. 2021, arXiv 2104.04473, sections 3.2 and 4.1; with recomputation, Rajbhandari, Rasley,
-    Ruwase, He 2020, arXiv 1910.02054, section 8.
+    Ruwase, He 2020, arXiv 1910.02054, section 8; Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2.
     """
     require_least("tensor_parallel", tensor_parallel, 1)
     require_known("recomputation", recompute, RECOMPUTATIONS)
-    all_reduces = 6 if recompute == "full" else 4
-    return 2 * all_reduces * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
+    halves = (12 if recompute == "full" else 8) + 2 * sequence_parallel  # of all-reduces
+    return halves * sequences * context * width * (tensor_parallel - 1) / tensor_parallel
 
 
 @as_declared

@@ -1,10 +1,12 @@
 """Below the bounds no algorithm is, by messages; and each bound some algorithm reaches."""
 
+from functools import cache
+
 import pytest
 from oracle import every_algorithm
 
 from simdist.cluster import Link
-from simdist.collectives import formula, logp_broadcast_s, lower_bound
+from simdist.collectives import formula, logp_broadcast_s, logp_sum_values, lower_bound
 from simdist.errors import ArgumentError, UnknownNameError
 
 N = 9_600_000
@@ -129,3 +131,45 @@ def test_the_best_broadcast_of_the_postal_model(latency):
         assert latency > 1 or found == formula("broadcast", "binomial", ranks=p, num_bytes=1).latencies
     with pytest.raises(ArgumentError, match="ranks is 0"):
         logp_broadcast_s(Link(1.0, 1.0), 0)
+
+
+def test_the_best_sum_of_logp():
+    """Figure 4 of Culler et al. 1993: with T = 28, P = 8, L = 5, g = 4 and o = 2 ranks are done at these times."""
+    done = [28, 18, 14, 10, 8, 6, 4, 4]
+    for p in range(1, 9):
+        values = 1 + sum(done[:p]) - 2 * (p - 1)
+        assert logp_sum_values(28, p, latency=5, overhead=2, gap=4) == values
+    assert values == 79
+
+
+def most_values(cycles, ranks, latency, overhead, gap):
+    """The same by trying, backwards from the last cycle, whether a rank adds a value of its own or receives a sum."""
+
+    @cache
+    def most(cycle, wait, ranks):  # of a rank until a cycle, the last of whose messages may come `wait` before it
+        if cycle == 0:
+            return 1
+        found = [1 + most(cycle - 1, max(0, wait - 1), ranks)]
+        before, sent = cycle - overhead - 1, cycle - 2 * overhead - 1 - latency
+        if wait == 0 and sent >= 0:
+            rest = max(0, gap - overhead - 1)
+            found += [most(sent, 0, k) + most(before, rest, ranks - k) for k in range(1, ranks)]
+        return max(found)
+
+    return most(cycles, 0, ranks)
+
+
+@pytest.mark.parametrize("model", [(5, 2, 4), (1, 0, 1), (0, 0, 1), (3, 1, 2), (2, 3, 6), (4, 2, 1)])
+@pytest.mark.parametrize("ranks", [1, 2, 5, 8])
+def test_no_order_of_additions_in_logp_sums_more(model, ranks):
+    latency, overhead, gap = model
+    for cycles in range(32):
+        found = logp_sum_values(cycles, ranks, latency=latency, overhead=overhead, gap=gap)
+        assert found == most_values(cycles, ranks, latency, overhead, gap)
+
+
+def test_sums_that_logp_has_not():
+    for name, value in (("ranks", 0), ("cycles", -1), ("latency", 1.5), ("overhead", -1), ("gap", -2)):
+        given = {"cycles": 9, "ranks": 2, "latency": 1, "overhead": 1, "gap": 1, name: value}
+        with pytest.raises(ArgumentError, match=f"{name} is {value}"):
+            logp_sum_values(**given)

@@ -59,6 +59,7 @@ def test_sequence_parallel(spmd, t):
     for found in of_a_block(spmd, t, True, "none"):
         way = B * S * H * (t - 1) // t * ITEM
         assert found == [[0, 2, 2, 4 * way], [0, 4, 2, 6 * way]]
+        assert 10 * way == ITEM * megatron_tensor_elements(H, S, B, t, sequence_parallel=True)
 
 
 @pytest.mark.parametrize("t", [2, 4])
@@ -81,6 +82,9 @@ def test_recomputation(spmd, recompute):
     for found in of_a_block(spmd, 2, False, recompute):
         assert found == [[2, 0, 0, half], [2 + 2 * again, 0, 0, half * (1 + again)]]
         assert sum(sent for *_, sent in found) == ITEM * megatron_tensor_elements(H, S, B, 2, recompute)
+    for found in of_a_block(spmd, 2, True, recompute):
+        sent = megatron_tensor_elements(H, S, B, 2, recompute, sequence_parallel=True)
+        assert sum(sent for *_, sent in found) == ITEM * sent
 
 
 @pytest.mark.parametrize("t", [2, 4])
