@@ -7,6 +7,7 @@ a  width of attention's output, q in most models
 """
 
 from simdist.errors import ArgumentError, as_declared, require_least
+from simdist.nn.decoding import speculative_speedup
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.flash import num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
@@ -59,6 +60,7 @@ __all__ = [
     "num_active_parameters",
     "num_parameters",
     "repeated_tokens",
+    "speculative_speedup",
     "step_law",
     "training_flops",
 ]
