@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simdist.errors import ArgumentError, DataError, require_known
+from simdist.errors import ArgumentError, require_known
+from simdist.file import read_file
 
 __all__ = ["check_kinds", "read"]
 
@@ -26,13 +27,12 @@ def read(path: Path, what: str) -> dict[str, Any]:
         what: the kind of file, for error messages.
 
     Raises:
-        DataError: the file cannot be read.
+        DataError: as of `read_file`.
         ArgumentError: it is not TOML.
     """
+    text = read_file(path, f"the {what} file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"cannot read the {what} file {path}: {error.strerror or error}") from error
+        return tomllib.loads(text.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"the {what} file {path} is not TOML: {error}") from error
 

@@ -420,7 +420,7 @@ def test_a_schedule_of_ones_own_is_drawn_and_then_trained_with(name, text, tmp_p
         ("--pp=2 --micro-batches=2", "F0 F1 B0 B1\nF0 B0 F1\n", "micro-batch 1 needs F1 and B1"),
         ("--pp=2 --micro-batches=2 --chunks=2", "F0 F1 B0 B1\nF0 B0 F1 B1\n", "chunks is for schedule"),
         ("--pp=2 --micro-batches=2", "F0 X1\n", "'X1' in the row of rank 0 is no action"),
-        ("--pp=2 --schedule=nowhere.txt", "", "cannot read nowhere.txt"),
+        ("--pp=2 --schedule=nowhere.txt", "", "cannot read the schedule nowhere.txt"),
     ],
 )
 def test_schedules_of_ones_own_that_cannot_be(words, rows, fault, text, tmp_path, capsys, monkeypatch):

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simdist.errors import ArgumentError, DataError, require_least, require_whole
+from simdist.file import read_file
 from simdist.words import counted
 
 __all__ = ["PYTHON", "Corpus", "Split", "load"]
@@ -153,14 +153,7 @@ def load(source: str | Path) -> Corpus:
     """
     if str(source) == PYTHON:
         return Corpus(np.frombuffer(_documentation() + _sources(), np.uint8), "Python's documentation and sources")
-    path = Path(source)
-    try:
-        mode = path.stat().st_mode
-        if S_ISREG(mode) or S_ISDIR(mode):  # reading a folder says what it is
-            return Corpus(np.frombuffer(path.read_bytes(), np.uint8), str(path))
-    except OSError as error:
-        raise DataError(f"cannot read the data file {path}: {error.strerror or error}") from error
-    raise DataError(f"the data file {path} is a device or a pipe; needs a regular file")  # /dev/zero has no end
+    return Corpus(np.frombuffer(read_file(source, "the data file"), np.uint8), str(Path(source)))
 
 
 def _documentation() -> bytes:

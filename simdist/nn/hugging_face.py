@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simdist.errors import ArgumentError, DataError, unknown_name
+from simdist.file import read_file
 from simdist.nn.shape import Shape
 
 __all__ = ["HUGGING_FACE", "read_shape", "shape_from_config"]
@@ -203,13 +204,7 @@ def read_shape(path: str | Path) -> Shape:
         DataError: the file cannot be read, or is not a config.
         UnknownNameError, ArgumentError: as for `shape_from_config`.
     """
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-    except (OSError, ValueError) as error:  # such as a name with a zero byte
-        raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > _MOST_BYTES:
-        raise DataError(f"{path} has more than {_MOST_BYTES:,} bytes, too many for a model's config")
+    content = read_file(path, "the model's config", _MOST_BYTES)
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:

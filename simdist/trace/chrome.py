@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simdist.errors import ArgumentError, DataError, typed
+from simdist.file import read_file
 from simdist.trace.kind import kind
 from simdist.trace.layout import Layout, nanoseconds
 from simdist.trace.match import match
@@ -126,9 +127,9 @@ def read(path: Path) -> tuple[list[Span], int]:
     Raises:
         DataError: it cannot be read, or is not a simdist trace.
     """
+    text = read_file(path, "the trace")
     try:
-        with path.open(encoding="utf-8") as file:
-            content = json.load(file, object_hook=_unpack)
+        content = json.loads(text, object_hook=_unpack)
         if not isinstance(content, dict):
             raise TypeError(f"it is {typed(content)}, not an object")
         header = content["otherData"]
@@ -139,8 +140,6 @@ def read(path: Path) -> tuple[list[Span], int]:
         if ranks > len(events):  # each rank has its name; statistics take memory for every rank
             raise ValueError(f"its number of ranks is {ranks}, but it has only {counted(len(events), 'event')}")
         return spans, ranks
-    except OSError as error:
-        raise DataError(f"cannot read the trace {path}: {error.strerror}") from error
     except KeyError as error:
         raise DataError(f"{path} is not a trace of simdist's: it has no {error}") from error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:

@@ -159,7 +159,7 @@ def test_a_collective(tmp_path, monkeypatch):
         (["schedule", "zb-auto", "--memory-limit", "0.5"], ArgumentError, r"zb-auto within 0\.5 of memory"),
         (["schedule", "gpipe", "--against", "gpipe"], ArgumentError, "--against is gpipe, the same schedule"),
         (["schedule", "gpipe", "--stages", "0"], ArgumentError, "stages=0"),
-        (["schedule", "gpipe", "--against", "nowhere.txt"], DataError, r"cannot read nowhere\.txt"),
+        (["schedule", "gpipe", "--against", "nowhere.txt"], DataError, r"cannot read the schedule nowhere\.txt"),
         (["schedule", "gpipe", "--times", "1", "-1", "1"], ArgumentError, "backward_input is -1"),
         (["schedule", "gpipe", "--width", "nan"], ArgumentError, "nan inches wide"),
         (["collective", "all_reduce", "ring", "--width", "nan"], ArgumentError, "nan inches wide"),

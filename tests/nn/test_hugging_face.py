@@ -223,7 +223,7 @@ def test_what_is_missing_is_named():
         (b"\xff", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
         (b"[1]", "is no model's config; needs a JSON object"),
-        (b" " * (1 << 21), "has more than 1,048,576 bytes"),
+        (b" " * (1 << 21), "has 2,097,152 bytes; needs at most 1,048,576"),
     ],
 )
 def test_other_files(content, message, tmp_path):

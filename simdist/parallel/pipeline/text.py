@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simdist.errors import DataError, ScheduleError
+from simdist.file import read_file
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, pair
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.weights import Weights
@@ -107,9 +108,7 @@ def read(path: str | Path) -> str:
         DataError: the file cannot be read, or is no text.
     """
     try:
-        return Path(path).read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
+        return read_file(path, "the schedule").decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is no text: {error}") from error
 
