@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from simdist.arrays import Array, Reduction
 from simdist.collectives.cost import Case, Cost, Formula, chunk_each_step
 from simdist.collectives.multi_ring import all_reduce_round, rings_cost
-from simdist.collectives.phases import in_turn
+from simdist.collectives.phases import in_turn, longest, phase
 from simdist.collectives.registry import algorithm
 from simdist.collectives.ring import order_of
 from simdist.comm import Communicator
@@ -28,8 +28,13 @@ def _cost(case: Case, order: Sequence[int] | None = None) -> Cost:
     return rings_cost(case, _ways(case.ranks, order))
 
 
-def _formula(case: Case, **_: object) -> Formula:
-    return in_turn(chunk_each_step(case, reduces=True), chunk_each_step(case))
+def _formula(case: Case, order: Sequence[int] | None = None) -> Formula:
+    order_of(case.ranks, order)
+    steps = in_turn(chunk_each_step(case, reduces=True), chunk_each_step(case))
+    if order is not None or case.on_one_node or case.per_node == 1 or not case.equal_nodes:
+        return steps
+    half = steps._replace(bytes=steps.bytes / 2)
+    return longest(steps, phase(steps, 0), phase(half, 2, case.per_node))
 
 
 @algorithm("all_reduce", "bidirectional_ring", cost=_cost, formula=_formula)
@@ -54,6 +59,6 @@ def bidirectional_ring_all_reduce(
     Cost per rank: 4(p-1) messages, two a step; 2n(p-1)/p bytes sent, half of them each way; n(p-1)/p reduced.
     Where a rank has a port for each neighbour, the bytes take half the time of the plain ring. Where one port
     serves both, as in the formula, they take the same, but one half is folded while the other travels. Between nodes
-    the ways leave by different ranks: where these have a card each, by half of the formula's bytes.
+    the ways leave by different ranks, the last of a node and the first: if each rank has a card, each by half a chunk.
     """
     all_reduce_round(x, comm, op, _ways(comm.size, order))

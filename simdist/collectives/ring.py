@@ -65,6 +65,7 @@ def order_of(ranks: int, order: Iterable[int] | None) -> Sequence[int]:
 
 def _steps(case: Case, order: Sequence[int] | None = None, reduces: bool = False) -> Formula:
     """The Formula of p-1 steps; which links they cross is known if the ranks sit in their own order."""
+    order_of(case.ranks, order)
     return circuit(case, reduces) if order is None else chunk_each_step(case, reduces)
 
 

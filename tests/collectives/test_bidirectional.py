@@ -5,6 +5,7 @@ import pytest
 from anatomy import RANKS, dissect, hold, predicted, seconds
 
 from simdist.cluster import Link, preset
+from simdist.collectives import formula
 
 
 @pytest.mark.parametrize("p", RANKS)
@@ -44,3 +45,13 @@ def test_between_nodes_each_way_takes_a_card_of_its_own(cards, share):
     n = 8_000_000
     measured = seconds("all_reduce", "bidirectional_ring", 8, n, cluster=cluster)
     assert measured == pytest.approx(2 * 7 * share * n / 8 / 1e9, rel=0.01)
+    said = formula("all_reduce", "bidirectional_ring", ranks=8, num_bytes=n, ranks_per_node=4).on(cluster, 8)
+    assert said == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize(("p", "per_node"), [(9, 4), (9, 8), (4, 1)])
+def test_a_rank_alone_on_its_node_sends_both_ways_by_one_card(p, per_node):
+    cluster = preset("h100").with_(devices_per_node=per_node, nics_per_node=per_node, between=Link(0, 1e9))
+    n = 9_000_000
+    said = formula("all_reduce", "bidirectional_ring", ranks=p, num_bytes=n, ranks_per_node=per_node).on(cluster, p)
+    assert said == pytest.approx(seconds("all_reduce", "bidirectional_ring", p, n, cluster=cluster), rel=0.05)

@@ -54,8 +54,9 @@ def test_a_rank_passes_on_what_it_has_just_received():
 def test_an_order_names_each_rank_once(name, order):
     with pytest.raises(ArgumentError, match="each of the ranks 0 to 2"):
         dissect("all_reduce", name, [np.ones(4)] * 3, order=order)
-    with pytest.raises(ArgumentError, match="each of the ranks 0 to 2"):
-        cost("all_reduce", name, ranks=3, num_bytes=12, order=order)
+    for told in (cost, formula):
+        with pytest.raises(ArgumentError, match="each of the ranks 0 to 2"):
+            told("all_reduce", name, ranks=3, num_bytes=12, order=order)
 
 
 @pytest.mark.parametrize("name", ["ring", "bidirectional_ring"])
