@@ -59,10 +59,8 @@ PAGE = 7.0
 
 INK = "#222222"
 FAINT = "#DDDDDD"
-ACCENT = "#D55E00"
-"""For what has just changed."""
-DONE = "#14344A"
-"""For what is complete."""
+ACCENT = "#D55E00"  # for what has just changed
+DONE = "#14344A"  # for what is complete
 
 _COLOURS = {
     "compute": "#60A5F0",
@@ -220,8 +218,10 @@ def losses(ax: Axes, found: Sequence[float]) -> None:
 
 
 def wrapped(text: str, width: float, points: float) -> str:
-    """text in lines that fit into `width` inches, at about 0.56 of its size to a letter."""
-    return "\n".join(wrap(text, int(width * 72 / (0.56 * points)), break_on_hyphens=False))
+    """text in lines that fit into `width` inches, at about 0.56 of its size to a letter; no last word is alone."""
+    letters, pair = int(width * 72 / (0.56 * points)), " ".join(text.split()[-2:])
+    kept = text.removesuffix(pair) + pair.replace(" ", "\xa0") if len(pair) <= letters else text
+    return "\n".join(wrap(kept, letters, break_on_hyphens=False)).replace("\xa0", " ")
 
 
 def colour(kind: str) -> str:

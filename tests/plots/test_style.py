@@ -171,3 +171,17 @@ def test_a_key_has_as_many_columns_as_its_longest_label_leaves_room_for(longest,
     style.legend(fig, [Patch(label=label) for label in (longest, "a", "b")])
     FigureCanvasAgg(fig).draw()
     assert len({round(text.get_window_extent().x0) for text in fig.legends[0].get_texts()}) == columns
+
+
+@pytest.mark.parametrize("width", [style.COLUMN, 4.5, style.PAGE])
+def test_no_word_is_alone_on_the_last_line(width):
+    for n in range(2, 60):
+        lines = style.wrapped("word " * n + "end", width, 9.1).split("\n")
+        assert " ".join(lines) == "word " * n + "end"
+        assert lines[-1].endswith("word end")
+        assert max(map(len, lines)) * 0.56 * 9.1 <= width * 72
+
+
+def test_two_last_words_longer_than_a_line_are_in_two():
+    last = "n" * 27
+    assert style.wrapped(f"Loss of {last}", 2, 9.1).split("\n") == ["Loss of", last]
