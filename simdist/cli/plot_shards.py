@@ -21,7 +21,8 @@ __all__ = ["add_arguments", "draw"]
 _AXES = {"dp": "replicas", "pp": "pipeline stages of some layers each", "ep": "ranks that split the experts"}
 _AXES |= {"sp": "ranks that split the tokens", "tp": "ranks that split each layer"}
 _SIZES = {"layers": (2, "transformer blocks"), "model_width": (32, "hidden size"), "heads": (8, "attention heads")}
-_SIZES |= {"context": (32, "tokens of a text"), "experts": (0, "experts in each block")}
+_SIZES |= {"context": (32, "tokens of a text"), "vocabulary": (256, "number of tokens; tp divides it")}
+_SIZES |= {"experts": (0, "experts in each block")}
 _WAYS = {
     "sequence_parallel": "with tp: split the tokens between those layers",
     "ulysses": "with sp: Ulysses instead of ring attention",
@@ -50,7 +51,7 @@ def draw(args: argparse.Namespace) -> None:
     sizes = {axis: getattr(args, axis) for axis in _AXES}
     if min(sizes.values()) < 1:
         raise ArgumentError(f"axes are {sizes}; each needs at least 1")
-    told = {name: getattr(args, name) for name in ("layers", "heads", "experts")}
+    told = {name: getattr(args, name) for name in ("layers", "heads", "vocabulary", "experts")}
     told |= {axis: size for axis, size in sizes.items() if size > 1}
     told |= {name: True for name in _WAYS if getattr(args, name)}
     config = Config(model="gpt", width=args.model_width, context_bytes=args.context, **told)

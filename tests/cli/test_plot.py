@@ -320,6 +320,12 @@ def test_shards(tmp_path, monkeypatch, capsys, mesh):
     assert is_png(tmp_path / "shards.png")
 
 
+def test_shards_of_a_vocabulary_that_three_ranks_share(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command("shards", "--tp", 3, "--heads", 3, "--model-width", 36, "--layers", 1, "--vocabulary", 258) == 0
+    assert is_png(tmp_path / "shards.png")
+
+
 def run_folder(path, losses):
     path.mkdir()
     lines = [{"step": s, "train_loss": loss, "validation_loss": None} for s, loss in enumerate(losses, 1)]
