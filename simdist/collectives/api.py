@@ -41,7 +41,7 @@ def all_reduce(x: Array, comm: Communicator, op: Op = "sum", algorithm: str = "a
 
     Raises:
         UnknownNameError: no such algorithm or op.
-        ArrayError: x cannot be used; or two virtual ranks give the same one.
+        ArrayError: x cannot be used; or two virtual ranks give the same one to be written to.
         ArgumentError: comm is no communicator.
         CollectiveMismatch: on all ranks, if they do not all call this with the same arguments.
     """
@@ -106,6 +106,7 @@ def all_gather(
         full = flat(out, comm)
         chunks = slices(len(full), comm.size)
         _require_fit(mine, full, chunks[comm.rank], comm)
+    comm.own(full)
     there = full[chunks[comm.rank]]
     if out is None or not _same(mine, there):
         there[...] = mine
@@ -142,6 +143,7 @@ def all_to_all(
         raise ArrayError(f"rank {comm.rank} gave out of {describe(y)} for x of {describe(x)}; they must be alike")
     if out is not None and np.may_share_memory(x, y):
         raise ArrayError(f"rank {comm.rank} gave an out of {describe(y)} that shares memory with x")
+    comm.own(y)
     rows = comm.size, x.size // comm.size
     x_rows, y_rows = x.reshape(rows), y.reshape(rows)
     signature = x.dtype, x.shape
@@ -164,6 +166,7 @@ def broadcast(x: Array, comm: Communicator, root: int = 0, algorithm: str = "aut
     check_communicator(comm, x)
     root = root_of(comm, root)
     items = flat(x, comm, writable=comm.rank != root)
+    comm.own(items)
     signature = x.dtype, x.shape, ("root", root)
     perform("broadcast", algorithm, options, comm, items, signature, lambda run, shadow: run(items, shadow, root))
 

@@ -14,7 +14,7 @@ import pytest
 
 from simdist.arrays import phantom
 from simdist.cluster import Link, preset
-from simdist.collectives import all_reduce, broadcast, reduce, reduce_scatter
+from simdist.collectives import all_gather, all_reduce, all_to_all, broadcast, reduce, reduce_scatter
 from simdist.comm import ANY
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch, DeadlockError, MessageMismatch, RankFailed
@@ -670,6 +670,29 @@ def test_ranks_that_reduce_a_variable_of_their_process_are_told(collective, view
     with pytest.raises(ArrayError, match=r"^ranks 0 and 1 gave the same array.*; each needs an array of its own"):
         run(lambda comm: collective(view(OURS), comm, algorithm="ring" if collective is not reduce else "linear"), 3)
     assert OURS.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda comm, ours: broadcast(ours, comm),
+        lambda comm, ours: all_gather(np.full(2, comm.rank, float), comm, out=ours),
+        lambda comm, ours: all_to_all(np.full(8, comm.rank, float).reshape(4, 2), comm, out=ours.reshape(4, 2)),
+    ],
+    ids=["broadcast", "all_gather", "all_to_all"],
+)
+def test_ranks_that_receive_into_a_variable_of_their_process_are_told(call):
+    """What one rank receives is overwritten by what another does: after a broadcast nobody has root's numbers."""
+    ours = np.arange(8.0)
+    with pytest.raises(ArrayError, match=r"^ranks 0 and 1 gave the same array.*; each needs an array of its own"):
+        run(lambda comm: call(comm, ours), 4)
+
+
+def test_all_ranks_may_send_a_variable_of_their_process():
+    def program(comm):
+        return all_gather(OURS, comm).tolist(), all_to_all(OURS.reshape(2, 4), comm).tolist()
+
+    assert run(program, 2) == [([*range(8)] * 2, [[0, 1, 2, 3]] * 2), ([*range(8)] * 2, [[4, 5, 6, 7]] * 2)]
 
 
 def test_arrays_of_their_own_are_not_mistaken_for_one():
