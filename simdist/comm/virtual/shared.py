@@ -7,6 +7,7 @@ from simdist.comm.virtual.peers import Memory
 from simdist.comm.virtual.scheduler import Fiber, Scheduler, Waiting
 from simdist.comm.virtual.stream import VirtualStream
 from simdist.errors import CollectiveMismatch, DeadlockError
+from simdist.words import listed
 
 __all__ = ["Shared"]
 
@@ -90,7 +91,7 @@ class Shared:
                 if waiting.group is not None and waiting.group.family in disputes:
                     self._raise_in(fiber, CollectiveMismatch(*disputes[waiting.group.family].args))
         else:
-            report, notes = _report(stuck, {f.rank for f in self.scheduler.fibers if f.done and f.stream == "main"})
+            report, notes = _report(stuck, {f.rank for f in self.scheduler.fibers} - {f.rank for f, _ in stuck})
             for fiber, _ in stuck:
                 error = DeadlockError(report)
                 for note in notes:
@@ -103,7 +104,11 @@ class Shared:
 
 
 def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> tuple[str, list[str]]:
-    """The deadlock report: the cycle of ranks, and what each fiber waits for; and as notes what to do."""
+    """The deadlock report: the cycle of ranks, and what each fiber waits for; and as notes what to do.
+
+    Args:
+        ended: the ranks of which nothing waits.
+    """
     waits: dict[int, list[Waiting]] = {}
     for fiber, waiting in stuck:
         waits.setdefault(fiber.rank, []).append(waiting)
@@ -115,8 +120,8 @@ def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> tuple[str, l
     rows = []
     for fiber, waiting in stuck[:_MOST_ROWS]:
         what, ranks = waiting.waits_for()
-        alone = f"; rank {ranks[0]} has ended" if len(ranks) == 1 and ranks[0] in ended else ""
-        rows.append(f"  {fiber.label()} {what}{alone}")
+        gone = f"; {listed(ranks)} {'has' if len(ranks) == 1 else 'have'} ended" if ended.issuperset(ranks) else ""
+        rows.append(f"  {fiber.label()} {what}{gone if ranks else ''}")
     if len(stuck) > _MOST_ROWS:
         rows.append(f"  … and {len(stuck) - _MOST_ROWS} more")
     told = [waiting.waits_for()[0] for rank in cycle[1:] for waiting in waits[rank]]

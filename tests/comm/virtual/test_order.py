@@ -423,6 +423,34 @@ def test_who_waits_for_any_rank_waits_for_all_but_itself():
         run(lambda comm: comm.recv(np.empty(1)), 2)
 
 
+@pytest.mark.parametrize(
+    ("wait", "row"),
+    [
+        (lambda comm: comm.recv(np.empty(1)), "waits to receive from any rank; ranks 1, 2 have ended"),
+        (
+            lambda comm: comm.split(0),
+            "waits for ranks 1, 2 to come to a split on 'world'; ranks 1, 2 have ended",
+        ),
+    ],
+    ids=["recv", "split"],
+)
+def test_a_deadlock_names_all_those_who_have_ended(wait, row):
+    with pytest.raises(DeadlockError) as caught:
+        run(lambda comm: wait(comm) if comm.rank == 0 else None, 3)
+    assert str(caught.value).splitlines()[1:] == [f"  rank 0 {row}"]
+
+
+def test_who_still_waits_on_a_stream_has_not_ended():
+    def program(comm):
+        side = comm.stream("side")
+        side.start(side.comm.recv, np.zeros(1), 1 - comm.rank)
+
+    with pytest.raises(DeadlockError) as caught:
+        run(program, 2)
+    rows = [f"  rank {r} (stream side) waits to receive from rank {1 - r}" for r in (0, 1)]
+    assert str(caught.value).splitlines()[1:] == rows
+
+
 @pytest.mark.parametrize(("p", "left_out", "more"), [(16, 0, 0), (17, 1, 1), (20, 4, 4)])
 def test_a_long_deadlock_is_told_in_short(p, left_out, more):
     with pytest.raises(DeadlockError) as caught:
