@@ -35,7 +35,7 @@ def run_virtual(
 
     Raises:
         DeadlockError: no rank can continue.
-        Exception: what the first rank to fail raised, with a note that names the rank.
+        Exception: what the first rank to fail raised, in virtual time, with a note that names the rank.
     """
     with _COLLECTOR.rarely(ranks):
         return _run(program, ranks, cluster, args, record, check)
@@ -54,8 +54,12 @@ def _run(
         comm = VirtualCommunicator(shared, group, rank, recorders[rank])
 
         def body() -> None:
-            # A call without * takes one C stack frame less, and each switch copies the C stack.
-            results[rank] = program(comm, *args) if args else program(comm)
+            try:
+                # A call without * takes one C stack frame less, and each switch copies the C stack.
+                results[rank] = program(comm, *args) if args else program(comm)
+            except Exception:
+                shared.scheduler.turn()  # another rank may fail at an earlier time
+                raise
 
         shared.scheduler.spawn(shared.fiber(rank, "main"), body)
 

@@ -607,6 +607,21 @@ def test_a_failing_rank_ends_the_run_and_unwinds_the_others():
     assert "rank 2 of 4" in caught.value.__notes__[0]
 
 
+@pytest.mark.parametrize("early", [0, 1])
+def test_of_two_that_fail_the_first_in_virtual_time_is_told(early):
+    """Also where the later one need not wait for its turn, and so gets there first."""
+
+    def program(comm):
+        comm.compute(5.0 if comm.rank == early else 10.0)
+        if comm.rank == early:
+            comm.fence()
+        raise ValueError(comm.rank)
+
+    with pytest.raises(ValueError, match=f"^{early}\n") as caught:
+        run(program, 2)
+    assert caught.value.__notes__ == [f"raised on rank {early} of 2, 5 virtual seconds after the start"]
+
+
 def test_a_rank_that_sends_as_it_is_unwound_wakes_no_other():
     ended = {}
 
