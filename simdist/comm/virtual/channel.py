@@ -71,6 +71,12 @@ class Receipt:
         there = f"; a message with tag {others[0][1]} has come from it" if others else ""
         return f"waits to receive from rank {rank}{where(self.tag, self.comm.doing)}{there}", [rank]
 
+    def give_up(self, fiber: Fiber) -> None:
+        """See Waiting."""
+        receipts = self.group.channel(self.src, self.comm.rank).receipts
+        if self in receipts:  # an earlier failed wait has removed it
+            receipts.remove(self)
+
     def fill(self, data: Array, tag: int, arrival_s: float) -> None:
         """Take the message: copy its data, or record why it does not fit."""
         array = self.array

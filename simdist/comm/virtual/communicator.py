@@ -150,13 +150,7 @@ class VirtualCommunicator(Communicator):
         fiber = self.scheduler.running
         if not receipt.done:
             receipt.fiber = fiber
-            try:
-                self.scheduler.block(receipt)
-            except BaseException:
-                receipts = self.group.channel(receipt.src, self.rank).receipts
-                if receipt in receipts:  # an earlier failed wait has removed it
-                    receipts.remove(receipt)
-                raise
+            self.scheduler.block(receipt)
         arrival_s = receipt.arrival_s
         if fiber.clock_s < arrival_s:
             fiber.clock_s = arrival_s

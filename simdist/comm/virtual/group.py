@@ -37,6 +37,9 @@ class Agreement:
         """See Waiting: for a rank that disagrees with another."""
         return "waits for the others to say what they call", list(self.group.ranks)
 
+    def give_up(self, fiber: Fiber) -> None:
+        """See Waiting."""
+
     def error(self) -> CollectiveMismatch:
         """The error, the same for every rank."""
         calls = ["nothing"] * self.group.size
@@ -64,6 +67,10 @@ class Meeting:
         ranks = [self.group.ranks[r] for r in sorted(self.missing)]
         there = f"a {self.kind}{where(0, self.doing)} on {self.group.context!r}"
         return f"waits for {listed(ranks)} to come to {there}", ranks
+
+    def give_up(self, fiber: Fiber) -> None:
+        """See Waiting: it counts as one that has come."""
+        self.fibers.remove(fiber)
 
 
 class Owned:
@@ -218,11 +225,7 @@ class Group:
         fiber = self.scheduler.running
         meeting.fibers.append(fiber)
         if meeting.missing:
-            try:
-                self.scheduler.block(meeting)
-            except Exception:  # it continues without the others, and they must not wake it later
-                meeting.fibers.remove(fiber)
-                raise
+            self.scheduler.block(meeting)
         else:
             del self._meetings[kind, call]
             end_s = max(f.clock_s for f in meeting.fibers) + latency_s

@@ -34,6 +34,10 @@ class AnyReceive:
         ranks = [r for r in self.group.ranks if r != self.fiber.rank]
         return f"waits to receive from any rank{where(self.tag, self.doing)}", ranks
 
+    def give_up(self, fiber: Fiber) -> None:
+        """See Waiting."""
+        self.due_s = -inf
+
     def continue_by(self, scheduler: Scheduler, time_s: float) -> None:
         """Let the fiber continue at this time, if that is earlier than due_s."""
         due_s = max(self.fiber.clock_s, time_s)

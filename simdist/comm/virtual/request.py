@@ -54,6 +54,10 @@ class Sending(Request):
         rank = self.group.ranks[dst]
         return f"waits to send {num_bytes} bytes to rank {rank}{where(tag, self._doing)}", [rank]
 
+    def give_up(self, fiber: Fiber) -> None:
+        """See Waiting."""
+        self._fiber = None
+
     def _finish(self) -> Status:
         """Block until the array may be changed; the status names the receiver."""
         self._comm.open.pop(self, None)
@@ -61,10 +65,7 @@ class Sending(Request):
         fiber = scheduler.running
         if self._sent_s is None:
             self._fiber = fiber
-            try:
-                scheduler.block(self)
-            finally:
-                self._fiber = None  # after a failed wait, the message must not wake it later
+            scheduler.block(self)
         if self._sent_s is not None and fiber.clock_s < self._sent_s:
             fiber.clock_s = self._sent_s
         return self._about

@@ -34,6 +34,9 @@ class Waiting(Protocol):
     def waits_for(self) -> tuple[str, list[int]]:
         """A description of the wait, and the global ranks that could end it."""
 
+    def give_up(self, fiber: "Fiber") -> None:
+        """The fiber's wait has failed: from now on nothing ends it, or takes a message for it."""
+
 
 class Fiber:
     """One stream of one rank.

@@ -89,16 +89,17 @@ class Shared:
         elif disputes:
             for fiber, waiting in stuck:
                 if waiting.group is not None and waiting.group.family in disputes:
-                    self._raise_in(fiber, CollectiveMismatch(*disputes[waiting.group.family].args))
+                    self._raise_in(fiber, waiting, CollectiveMismatch(*disputes[waiting.group.family].args))
         else:
             report, notes = _report(stuck, {f.rank for f in self.scheduler.fibers} - {f.rank for f, _ in stuck})
-            for fiber, _ in stuck:
+            for fiber, waiting in stuck:
                 error = DeadlockError(report)
                 for note in notes:
                     error.add_note(note)
-                self._raise_in(fiber, error)
+                self._raise_in(fiber, waiting, error)
 
-    def _raise_in(self, fiber: Fiber, error: Exception) -> None:
+    def _raise_in(self, fiber: Fiber, waiting: Waiting, error: Exception) -> None:
+        waiting.give_up(fiber)
         fiber.error = error
         self.scheduler.ready(fiber, fiber.clock_s)
 

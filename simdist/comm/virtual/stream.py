@@ -52,6 +52,10 @@ class VirtualWork(Work):
         fiber = self._stream.fiber
         return f"waits for {self._name} on its stream {fiber.stream!r}", [fiber.rank]
 
+    def give_up(self, fiber: Fiber) -> None:
+        """See Waiting."""
+        self._waiters.remove(fiber)
+
     def wait(self) -> Any:
         """See Work. Blocks the calling fiber."""
         scheduler = self._stream.scheduler
@@ -59,10 +63,7 @@ class VirtualWork(Work):
         start_s = fiber.clock_s
         if not self._done:
             self._waiters.append(fiber)
-            try:
-                scheduler.block(self)
-            finally:
-                self._waiters.remove(fiber)  # after a failed wait, the work must not wake it later
+            scheduler.block(self)
         if start_s < self._end_s:
             fiber.clock_s = self._end_s
             comm = self._stream.comm

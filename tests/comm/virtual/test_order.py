@@ -544,6 +544,36 @@ def test_every_rank_gets_the_deadlock_and_may_go_on():
     assert len(set(run(program, 3))) == 1
 
 
+@pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
+@pytest.mark.parametrize(
+    ("wait", "answer"),
+    [
+        (lambda comm: comm.recv(np.empty(1), 0), lambda comm: comm.send(np.full(1, 5.0), 1)),
+        (lambda comm: comm.recv(np.empty(1)), lambda comm: comm.send(np.full(1, 5.0), 1)),
+        (lambda comm: comm.irecv(np.empty(1), 0).wait(), lambda comm: comm.send(np.full(1, 5.0), 1)),
+        (lambda comm: comm.send(np.zeros(100), 0), lambda comm: comm.recv(np.empty(100), 1)),
+        (lambda comm: comm.exchange(""), lambda comm: comm.exchange("")),
+    ],
+    ids=["recv", "any", "request", "send", "meeting"],
+)
+def test_what_ends_a_wait_that_has_failed_wakes_nobody(wait, answer):
+    """Rank 0 hears of the deadlock first, and does what rank 1 has waited for before that hears of it."""
+
+    def program(comm):
+        with contextlib.suppress(DeadlockError):
+            wait(comm) if comm.rank else comm.recv(np.empty(1), 1, tag=9)
+        if comm.rank == 0:
+            answer(comm)
+            comm.compute(10.0)
+            comm.send(np.full(1, 7.0), 1, tag=8)
+            return None
+        x = np.zeros(1)
+        comm.recv(x, 0, tag=8)
+        return x[0], comm.clock() // 1
+
+    assert run_virtual(program, 2, HERE.with_(eager_bytes=100))[0][1] == (7, 10)
+
+
 @pytest.mark.parametrize("culprit", [0, 1, 3])
 @pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed
 def test_a_mismatch_is_the_same_on_all_ranks_and_says_who_said_what(culprit):
