@@ -221,8 +221,7 @@ def test_copies_beside_the_work_on_arrays(device):
     device.copy_out(x, host, stream.raw)
     y = np.empty_like(x)
     device.copy_in(y, host, stream.raw)
-    stream.before_arrays()
-    device.synchronize()
+    stream.raw.synchronize()
     assert y.tolist() == list(range(9))
 
 

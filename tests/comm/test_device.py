@@ -20,7 +20,10 @@ PATHS = ("ipc", "staged")
 
 
 def far(x):
-    return moved(np.asarray(x), "cupy")
+    """x on the device, which still has to copy it: what reads it must wait."""
+    y = moved(np.zeros_like(x), "cupy")
+    y[...] = moved(np.asarray(x), y)
+    return y
 
 
 # -- which device, which path ---------------------------------------------------------------------------------
@@ -194,10 +197,11 @@ def test_messages_of_any_length(spmd, device, piece, monkeypatch):
         p, r = comm.size, comm.rank
         after, before, found = (r + 1) % p, (r - 1) % p, []
         for n in (0, 1, 8, 16, 100):
-            x, y, z, w = far(np.arange(n) + 1000.0 * r), far(np.zeros(n)), far(np.zeros(n)), far(np.zeros(n + 9))
+            x, y, z, w = (far(x) for x in (np.arange(n) + 1000.0 * r, np.zeros(n), np.zeros(n), np.zeros(n + 9)))
             comm.sendrecv(x, after, y, before)
+            sent = comm.isend(far(np.arange(n) + 1000.0 * r), after, 5)
+            z[...] = far(np.zeros(n))
             got = comm.irecv(z, before, 5)
-            sent = comm.isend(x, after, 5)
             status = got.wait(), sent.wait()
             assert [tuple(s) for s in status] == [(before, 5, 8 * n), (after, 5, 8 * n)]
             got = comm.irecv(w)  # from anybody, and with more room
@@ -239,13 +243,14 @@ def test_a_message_is_one_on_the_record(spmd, device, monkeypatch):
         use_device(comm, "cuda", "staged")
         comm.recorder.on = True
         comm.recorder.rows.clear()
+        x = far(np.arange(100.0) * (comm.rank == 0))
         if comm.rank == 0:
-            comm.send(far(np.zeros(100)), 1)
+            comm.send(x, 1)
         else:
-            comm.recv(far(np.zeros(100)), 0)
-        return [(row[2], row[5], row[6]) for row in comm.recorder.rows]
+            comm.recv(x, 0)
+        return [(row[2], row[5], row[6]) for row in comm.recorder.rows], x.tolist() == list(range(100))
 
-    assert spmd(program, 2) == [[("send", 800, 1)], [("recv", 800, 0)]]
+    assert spmd(program, 2) == [([("send", 800, 1)], True), ([("recv", 800, 0)], True)]
 
 
 @pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed

@@ -1,8 +1,11 @@
 """A stand-in for CuPy on a machine without a card: arrays that NumPy holds, and that refuse what CuPy's refuse.
 
 Refused, as by CuPy 14: to become a NumPy array unasked, to meet one in an operation or an assignment, keywords that
-its functions lack. Refused, though CuPy does it wrong: to copy what overlaps. Reductions give arrays of no axes, and no numbers. Kernels are compiled for the processor, see
-`host_kernel`; memory that other processes may open lies in files, see `cuda`.
+its functions lack. Refused, though CuPy does it wrong: to copy what overlaps. Reductions give arrays of no axes, and no
+numbers. Kernels are compiled for the processor, see `host_kernel`; memory that other processes may open lies in files,
+see `cuda`.
+
+Kernels and copies wait until something asks for their results; `_raw` is an array as it is meanwhile, `_held` afterwards.
 """
 
 import numpy as np
@@ -28,17 +31,23 @@ def _inner(x, what="operation"):
 
 def _wrap(x, base=None):
     made = ndarray.__new__(ndarray)
-    made._held = np.asarray(x)
+    made._raw = np.asarray(x)
     made.base = None if base is None else base if base.base is None else base.base
     made._memory = None if base is None else base._memory
     return made
 
 
-def _require_apart(to, x):
-    """Refuse to copy what overlaps: CuPy has CUDA copy the bytes, in no order."""
-    same = to.dtype == x.dtype and to.shape == x.shape and to.strides == x.strides and to.flags.c_contiguous
-    if same and to.ctypes.data != x.ctypes.data and np.may_share_memory(to, x):
+def _start_copy(to, x, casting="unsafe"):
+    """Copy x, later on; but not what overlaps: CuPy has CUDA copy the bytes, in no order."""
+    one, other = to._raw, x._raw
+    same = to.dtype == x.dtype and to.shape == x.shape and to.strides == x.strides and one.flags.c_contiguous
+    if same and one.ctypes.data != other.ctypes.data and np.may_share_memory(one, other):
         raise RuntimeError(f"copy of {x.nbytes} bytes to a place that overlaps them")
+    if to.dtype == x.dtype and to.shape == x.shape:
+        cuda.Stream.null.start(lambda: np.copyto(to._raw, x._raw))
+        return
+    with np.errstate(all="ignore"):
+        np.copyto(to._held, x._held, casting=casting)
 
 
 class _Flags:
@@ -58,24 +67,27 @@ class ndarray:
         if dtype.hasobject or dtype.kind in "SUmM":
             raise ValueError(f"Unsupported dtype {dtype}")
         if memptr is None:
-            self._held = np.empty(shape, dtype)
-            self._held.reshape(-1).view(np.uint8)[...] = 0xCD  # nobody may count on zeros
+            self._raw = np.empty(shape, dtype)
+            self._raw.reshape(-1).view(np.uint8)[...] = 0xCD  # nobody may count on zeros
         else:
-            self._held = cuda.at(memptr.ptr, shape, dtype)
+            self._raw = cuda.at(memptr.ptr, shape, dtype)
         self._memory = memptr
         self.base = None
 
-    shape = property(
-        lambda self: self._held.shape, lambda self, shape: setattr(self, "_held", self._held.reshape(shape))
-    )
-    dtype = property(lambda self: self._held.dtype)
-    size = property(lambda self: self._held.size)
-    ndim = property(lambda self: self._held.ndim)
-    nbytes = property(lambda self: self._held.nbytes)
-    itemsize = property(lambda self: self._held.itemsize)
-    strides = property(lambda self: self._held.strides)
-    flags = property(lambda self: _Flags(self._held.flags))
-    T = property(lambda self: _wrap(self._held.T, self))
+    @property
+    def _held(self):
+        cuda.Stream.null.synchronize()
+        return self._raw
+
+    shape = property(lambda self: self._raw.shape, lambda self, shape: setattr(self, "_raw", self._raw.reshape(shape)))
+    dtype = property(lambda self: self._raw.dtype)
+    size = property(lambda self: self._raw.size)
+    ndim = property(lambda self: self._raw.ndim)
+    nbytes = property(lambda self: self._raw.nbytes)
+    itemsize = property(lambda self: self._raw.itemsize)
+    strides = property(lambda self: self._raw.strides)
+    flags = property(lambda self: _Flags(self._raw.flags))
+    T = property(lambda self: _wrap(self._raw.T, self))
     __cuda_array_interface__ = property(
         lambda self: {
             "shape": self.shape,
@@ -88,7 +100,7 @@ class ndarray:
 
     @property
     def data(self):
-        return cuda.MemoryPointer(cuda.UnownedMemory(self._held.ctypes.data, self.nbytes, self), 0)
+        return cuda.MemoryPointer(cuda.UnownedMemory(self._raw.ctypes.data, self.nbytes, self), 0)
 
     # -- conversions
 
@@ -143,20 +155,20 @@ class ndarray:
     # -- views and copies
 
     def reshape(self, *shape):
-        made = self._held.reshape(*shape)
-        return _wrap(made, self if np.shares_memory(made, self._held) else None)
+        made = (self._raw if self._raw.flags.c_contiguous else self._held).reshape(*shape)
+        return _wrap(made, self if np.shares_memory(made, self._raw) else None)
 
     def ravel(self):
         return self.reshape(-1)
 
     def transpose(self, *axes):
-        return _wrap(self._held.transpose(*axes), self)
+        return _wrap(self._raw.transpose(*axes), self)
 
     def swapaxes(self, one, other):
-        return _wrap(self._held.swapaxes(one, other), self)
+        return _wrap(self._raw.swapaxes(one, other), self)
 
     def view(self, dtype=None):
-        made = self._held.view() if dtype is None else self._held.view(dtype)
+        made = self._raw.view() if dtype is None else self._raw.view(dtype)
         if not made.flags.aligned:  # CuPy makes such a view, and the first kernel that reads it fails
             raise ValueError("misaligned address")
         return _wrap(made, self)
@@ -186,7 +198,7 @@ class ndarray:
         if all(
             k is None or k is ... or (isinstance(k, slice | int | np.integer) and type(k) is not bool) for k in keys
         ):
-            return _wrap(self._held[keys if ... in keys else (*keys, ...)], self)  # of one item, too, and of none
+            return _wrap(self._raw[keys if ... in keys else (*keys, ...)], self)  # of one item, too, and of none
         return _wrap(self._held[self._key(key)])
 
     def __setitem__(self, key, value):
@@ -194,8 +206,9 @@ class ndarray:
             if isinstance(key, slice) and key == slice(None):
                 raise ValueError("copying a numpy.ndarray by empty slice assignment")
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
-        if isinstance(value, ndarray):
-            _require_apart(self[key]._held, value._held)
+        if isinstance(value, ndarray) and (to := self[key]).base is not None:
+            _start_copy(to, value)
+            return
         with np.errstate(all="ignore"):
             self._held[self._key(key)] = value._held if isinstance(value, ndarray) else value
 
@@ -357,6 +370,10 @@ def asarray(a, dtype=None, order=None):
         return a
     if not isinstance(a, ndarray) and np.asarray(a).dtype.hasobject:
         raise ValueError("Unsupported dtype object")
+    if type(a) is np.ndarray and a.ndim and cuda.pinned_at(a.ctypes.data) is not None:
+        a, made = np.asarray(a, dtype, order=order), ndarray(a.shape, dtype or a.dtype)
+        cuda.Stream.null.start(lambda: np.copyto(made._raw, a))  # without a copy of its own
+        return made
     return _wrap(np.array(a._held if isinstance(a, ndarray) else a, dtype, copy=True, order=order or "K"))
 
 
@@ -367,8 +384,8 @@ def asnumpy(a, stream=None, order="C", out=None, *, blocking=True):
 def empty_like(prototype, dtype=None, order="K", subok=None, shape=None):
     made = ndarray(0, prototype.dtype if dtype is None else dtype)
     shape = shape if shape else None  # as CuPy 14: 0 and () count as not given, (0,) does not
-    made._held = np.empty_like(prototype._held, made.dtype, order, shape=shape)  # its axes in the prototype's order
-    made._held[...] = np.full(made.itemsize, 0xCD, np.uint8).view(made.dtype)
+    made._raw = np.empty_like(prototype._raw, made.dtype, order, shape=shape)  # its axes in the prototype's order
+    made._raw[...] = np.full(made.itemsize, 0xCD, np.uint8).view(made.dtype)
     return made
 
 
@@ -382,9 +399,10 @@ def copyto(dst, src, casting="same_kind", where=None):
     if isinstance(src, np.ndarray) and src.size != 1:
         raise ValueError("non-scalar numpy.ndarray cannot be used for copyto")
     if isinstance(src, ndarray):
-        _require_apart(dst._held, src._held)
+        _start_copy(dst, src, casting)
+        return
     with np.errstate(all="ignore"):
-        np.copyto(dst._held, src._held if isinstance(src, ndarray) else src, casting=casting)
+        np.copyto(dst._held, src, casting=casting)
 
 
 def concatenate(tup, axis=0, out=None, *, dtype=None, casting="same_kind"):
@@ -396,7 +414,7 @@ def stack(tup, axis=0, out=None, *, dtype=None, casting="same_kind"):
 
 
 def array_split(ary, indices_or_sections, axis=0):
-    return [_wrap(part, ary) for part in np.array_split(ary._held, indices_or_sections, axis)]
+    return [_wrap(part, ary) for part in np.array_split(ary._raw, indices_or_sections, axis)]
 
 
 def packbits(a, axis=None, bitorder="big"):

@@ -1,10 +1,16 @@
-"""CUDA's memory, streams and events, of one pretended card."""
+"""CUDA's memory, streams and events, of one pretended card, which is as slow as it may be.
+
+What is started on a stream is done when something waits for it: the host for the stream or an event in it, or another
+stream that comes to its turn. So numbers are wrong where a wait is missing, and memory that is freed too early is told.
+"""
 
 import ctypes
 import mmap
 import os
+import threading
 import time
 import weakref
+from collections import deque
 
 import numpy as np
 
@@ -45,20 +51,49 @@ class UnownedMemory:
     def __init__(self, ptr, size, owner, device_id=-1):
         self.ptr, self.size, self._owner, self.device_id = ptr, size, owner, max(0, device_id)
 
+    def alive(self):
+        """A weak reference to what owns the memory."""
+        base = self._owner.base
+        return weakref.ref(self._owner if base is None else base)
+
 
 class MemoryPointer:
     def __init__(self, mem, offset):
         self.mem, self.ptr = mem, mem.ptr + offset
 
     def copy_to_host_async(self, mem, size, stream=None):
-        ctypes.memmove(mem, self.ptr, size)
+        self._start_copy(mem, self.ptr, mem, size, stream)
 
     def copy_from_host_async(self, mem, size, stream=None):
-        ctypes.memmove(self.ptr, mem, size)
+        self._start_copy(self.ptr, mem, mem, size, stream)
+
+    def _start_copy(self, to, start, host, size, stream):
+        here, there = self.mem.alive(), pinned_at(host)
+        stream = stream or Stream.null
+
+        def copy():
+            if here() is None or (there is not None and there() is None):
+                raise RuntimeError(f"{size} bytes were freed before their copy was done")
+            ctypes.memmove(to, start, size)
+
+        stream.start(copy)
+        if there is None:  # memory that the system may page out is copied before the call returns
+            stream.synchronize()
+
+
+_pinned = {}  # by address: size, and a weak reference
 
 
 def alloc_pinned_memory(size):
-    return np.empty(max(size, 1), np.uint8)
+    made = np.full(max(size, 1), 0xCD, np.uint8)
+    _pinned[made.ctypes.data] = made.nbytes, weakref.ref(made)
+    weakref.finalize(made, _pinned.pop, made.ctypes.data).atexit = False
+    return made
+
+
+def pinned_at(address):
+    """A weak reference to the page-locked memory in which this address lies, if there is such."""
+    return next((ref for start, (size, ref) in _pinned.copy().items() if start <= address < start + size), None)
 
 
 class Event:
@@ -68,15 +103,16 @@ class Event:
         if interprocess and not disable_timing:
             raise ValueError("Timing must be disabled for interprocess events")
         Event._made += 1
-        self.ptr, self._time_s = Event._made, None
-
-    done = True
+        self.ptr, self._time_s, self._interprocess, self.wait = Event._made, None, interprocess, lambda: None
 
     def record(self, stream=None):
-        self._time_s = time.perf_counter()
+        stream = stream or Stream.null
+        self._time_s, self.wait = time.perf_counter(), stream.mark()
+        if self._interprocess:  # nobody there can do what is started here
+            stream.synchronize()
 
     def synchronize(self):
-        return None
+        self.wait()
 
 
 def get_elapsed_time(start_event, end_event):
@@ -84,27 +120,44 @@ def get_elapsed_time(start_event, end_event):
 
 
 class Stream:
+    """One that does not wait for the default stream, nor that for it; see above."""
+
     null = None
+    _turn = threading.RLock()  # of the thread that does what was started
 
     def __init__(self, null=False, non_blocking=False, ptds=False, *, priority=None):
+        if not (null or non_blocking):
+            raise NotImplementedError("a stream that waits for the default stream")
         self.ptr = 0
+        self._todo, self._done = deque(), 0
 
-    def synchronize(self):
-        return None
+    def start(self, work):
+        self._todo.append(work)
+
+    def synchronize(self, end=None):
+        with Stream._turn:
+            while self._todo and (end is None or self._done < end):
+                self._done += 1
+                try:
+                    self._todo.popleft()()
+                except BaseException:  # after a failure a card does no more
+                    self._done += len(self._todo)
+                    self._todo.clear()
+                    raise
+
+    def mark(self):
+        """A function that returns when all that is started by now is done."""
+        with Stream._turn:
+            end = self._done + len(self._todo)
+        return lambda: self.synchronize(end)
 
     def wait_event(self, event):
-        return None
+        self.start(event.wait)
 
     def record(self, event=None):
         event = event or Event()
         event.record(self)
         return event
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
 
 
 Stream.null = Stream(null=True)
@@ -126,9 +179,6 @@ class Device:
 
     def use(self):
         runtime.setDevice(self.id)
-
-    def synchronize(self):
-        return None
 
 
 class MemoryPool:
@@ -198,6 +248,8 @@ class runtime:
 
     @classmethod
     def ipcCloseMemHandle(cls, ptr):
+        if Stream.null._todo:
+            raise RuntimeError("memory of another process is closed, and not all work is done")
         del cls._opened[ptr]
         cls.calls.append(("close", ptr))
 

@@ -1,7 +1,8 @@
 """Kernels compiled as C++ for the processor, a block at a time: its threads are fibers that meet at barriers.
 
 So a kernel's arithmetic and its addresses are tried, barriers and shuffles included, and some races: one thread runs at
-a time, but each warp as far ahead of the others as barriers let it, and copies that are not awaited have not come.
+a time, but each warp as far ahead of the others as barriers let it, and copies that are not awaited have not come. Blocks
+and threads begin with the last one and with the first one in turn, from launch to launch: CUDA promises them no order.
 """
 
 import ctypes
@@ -10,9 +11,12 @@ import hashlib
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+
+from cupy import cuda
 
 _SHIM = r"""
 #include <stdint.h>
@@ -150,12 +154,13 @@ static float power(float x) { return exp2(x); }
 _LAUNCH = r"""
 static void (*body)(void**); static void** given;
 static void start_() { body(given); over[me] = 1; switch_to(&fibers[me], &home); }
-// Run a warp until all its threads have ended or wait; whether any of them could run.
-static bool advance_(int warp, int threads) {
+// Run a warp until all its threads have ended or wait, the last one first or the first; whether any of them could run.
+static bool advance_(int warp, int threads, bool back) {
+    const int first = 32 * warp, count = min(32, threads - first);
     bool ran = false;
     for (bool going = true; going;) {
         going = false;
-        for (int i = 32 * warp; i < min(32 * warp + 32, threads); ++i) if (!over[i] && !(gate[i] && *gate[i] == shut[i])) {
+        for (int n = 0; n < count; ++n) if (int i = first + (back ? count - 1 - n : n); !over[i] && !(gate[i] && *gate[i] == shut[i])) {
             me = i; threadIdx = {(unsigned)i, 0, 0}; switch_to(&home, &fibers[i]);
             going = ran = true;
         }
@@ -163,9 +168,13 @@ static bool advance_(int warp, int threads) {
     return ran;
 }
 static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsigned threads) {
+    static bool backward = false;  // the last block, warp and thread first
+    backward ^= 1;
     body = f; given = args; gridDim = {grid[0], grid[1], grid[2]}; blockDim = {threads, 1, 1};
-    for (unsigned z = 0; z < grid[2]; ++z) for (unsigned y = 0; y < grid[1]; ++y) for (unsigned x = 0; x < grid[0]; ++x) {
-        blockIdx = {x, y, z}; arrived = 0; memset(gate, 0, sizeof gate);
+    const size_t blocks = (size_t)grid[0] * grid[1] * grid[2];
+    for (size_t n = 0; n < blocks; ++n) {
+        const size_t b = backward ? blocks - 1 - n : n;
+        blockIdx = {unsigned(b % grid[0]), unsigned(b / grid[0] % grid[1]), unsigned(b / grid[0] / grid[1])}; arrived = 0; memset(gate, 0, sizeof gate);
         memset(__start_shared_, 0xff, __stop_shared_ - __start_shared_);  // no numbers: it has to be written first
         memset(over, 0, sizeof over); memset(side, 0, sizeof side); memset(other_side, 0, sizeof other_side);
         memset(warp_arrived, 0, sizeof warp_arrived);
@@ -177,9 +186,9 @@ static void launch_(void (*f)(void**), void** args, const unsigned* grid, unsign
         // Each warp runs as far ahead of the others as it may, now the first and then the last one first.
         const int warps = (threads + 31) / 32;
         bool ran = true;
-        for (bool back = false; ran; back = !back) {
+        for (bool back = backward; ran; back = !back) {
             ran = false;
-            for (int w = 0; w < warps; ++w) ran |= advance_(back ? warps - 1 - w : w, threads);
+            for (int w = 0; w < warps; ++w) ran |= advance_(back ? warps - 1 - w : w, threads, back);
         }
         for (unsigned i = 0; i < threads; ++i) if (!over[i]) wrong = APART;
         if (wrong) return;
@@ -265,13 +274,16 @@ class RawKernel:
             kind = letters.get(kind.rstrip("*"), kind.rstrip("*")) + "*" * kind.endswith("*")
             kept.append(_argument(kind, f"{name} of {self._name}", x))
         launches.append(self._name)
+        cuda.Stream.null.start(partial(self._run, library, kept, args, grid, block[0]))
+
+    def _run(self, library, kept, args, grid, threads):
         pointers = (ctypes.c_void_p * len(kept))(*(k.ctypes.data for k in kept))
         sizes = (ctypes.c_uint * 3)(*grid, *[1] * (3 - len(grid)))
         ends = [end for x in args if not isinstance(x, np.generic) for end in (x.data.ptr, x.data.ptr + x.nbytes)]
         arrays = (ctypes.c_size_t * len(ends))(*ends)
         if hasattr(library, "arrays_are"):
             library.arrays_are(arrays, ctypes.c_int(len(ends) // 2))
-        wrong = getattr(library, f"launch_{self._name}")(pointers, sizes, ctypes.c_uint(block[0]))
+        wrong = getattr(library, f"launch_{self._name}")(pointers, sizes, ctypes.c_uint(threads))
         if wrong:
             raise AssertionError(f"{self._name} {_WRONG[wrong]}")
 

@@ -2,7 +2,7 @@
 
 import ml_dtypes
 import numpy as np
-from cupy.cuda import at
+from cupy.cuda import Stream, at
 
 _TYPES = {0: np.float32, 1: np.float64, 2: np.float16, 14: ml_dtypes.bfloat16}
 _COMPUTES = {68: np.float32, 77: np.float32, 70: np.float64}
@@ -20,6 +20,7 @@ def gemmStridedBatchedEx(
     handle, transa, transb, m, n, k, alpha, a, atype, lda, stride_a,
     b, btype, ldb, stride_b, beta, c, ctype, ldc, stride_c, count, compute, algo,
 ):  # fmt: skip
+    Stream.null.synchronize()
     kinds, wide = [_TYPES[i] for i in (atype, btype, ctype)], _COMPUTES[compute]
     assert kinds[0] is kinds[1] and (kinds[2] is kinds[0] or kinds[2] is np.float32)
     alpha, beta = (at(ptr, 1, wide)[0] for ptr in (alpha, beta))
