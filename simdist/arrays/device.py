@@ -56,7 +56,10 @@ def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
 
 
 def from_host(x: Any) -> Any:
-    """A copy of a NumPy array on the device."""
+    """A copy of a NumPy array on the device.
+
+    Memory that is `pinned` is read later, at its turn among the work on arrays: until then it must not change.
+    """
     return cupy.asarray(x, order="C")
 
 
@@ -146,10 +149,6 @@ class Stream:
     def after_arrays(self) -> None:
         """Make later work on this stream wait for the work on arrays so far."""
         self.raw.wait_event(cuda.get_current_stream().record(cuda.Event(disable_timing=True)))
-
-    def before_arrays(self) -> None:
-        """Make later work on arrays wait for the work on this stream so far."""
-        cuda.get_current_stream().wait_event(self.raw.record(cuda.Event(disable_timing=True)))
 
 
 class Event:

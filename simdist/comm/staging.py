@@ -129,26 +129,25 @@ class Staging:
         data, rooms, stream = x.reshape(-1).view(np.uint8), self._pair("in"), self._side
         copied: list[Any] = [None, None]
         stream.after_arrays()  # pending work on x comes first
-        for k, piece in enumerate(pieces(x.nbytes)):
-            i, part = k % 2, data[piece]
-            if copied[i] is not None:
-                copied[i].synchronize()
-            host = rooms[i][: part.nbytes]
-            request = self.comm.post("irecv", host, src, tag)
-            yield Status(src, tag, total_bytes)
-            status = self.comm.finish("recv", request, x, src, tag)
-            num_bytes = self.comm.length(status, "recv", part, src)
-            src, tag, total_bytes = status.Get_source(), status.Get_tag(), total_bytes + num_bytes
-            if num_bytes:
-                self._device.copy_in(part[:num_bytes], host, stream.raw)
-                copied[i] = self._device.Event()
-                copied[i].record(stream)
-            if num_bytes < PIECE_BYTES:
-                break
-        stream.before_arrays()
-        for event in copied:
-            if event is not None:
-                event.synchronize()  # the buffers are free for the next message
+        try:
+            for k, piece in enumerate(pieces(x.nbytes)):
+                i, part = k % 2, data[piece]
+                if copied[i] is not None:
+                    copied[i].synchronize()
+                host = rooms[i][: part.nbytes]
+                request = self.comm.post("irecv", host, src, tag)
+                yield Status(src, tag, total_bytes)
+                status = self.comm.finish("recv", request, x, src, tag)
+                num_bytes = self.comm.length(status, "recv", part, src)
+                src, tag, total_bytes = status.Get_source(), status.Get_tag(), total_bytes + num_bytes
+                if num_bytes:
+                    self._device.copy_in(part[:num_bytes], host, stream.raw)
+                    copied[i] = self._device.Event()
+                    copied[i].record(stream)
+                if num_bytes < PIECE_BYTES:
+                    break
+        finally:
+            stream.raw.synchronize()  # now x may be used or freed, and the buffers are free for the next message
         yield Status(src, tag, total_bytes)
 
     def deliver(self, x: Array, host: Array, num_bytes: int) -> None:

@@ -1,5 +1,7 @@
 """Arrays on devices between ranks: by every path, in both worlds."""
 
+import gc
+
 import numpy as np
 import pytest
 from device import stands_in
@@ -267,6 +269,26 @@ def test_a_message_that_is_too_long(spmd, device, monkeypatch):
 
     if not spmd.real:
         spmd(program, 2)
+
+
+def test_after_a_message_that_is_too_long_nothing_is_on_its_way(spmd, device, monkeypatch):
+    monkeypatch.setattr(staging, "PIECE_BYTES", 64)
+
+    def program(comm):
+        use_device(comm, "cuda", "staged")
+        if comm.rank == 0:
+            comm.send(far(np.zeros(18)), 1)
+            comm.send(far(np.arange(3.0)), 1, 5)
+        else:
+            with pytest.raises(MessageMismatch):
+                comm.recv(far(np.zeros(10)), 0)  # of which the first piece comes, and the second is longer
+            gc.collect()
+            comm.recv(far(np.zeros(2)), 0)  # the third
+            comm.recv(y := far(np.zeros(3)), 0, 5)
+            return y.tolist()
+
+    if spmd.real:
+        assert spmd(program, 2)[1] == [0, 1, 2]
 
 
 # -- collectives ------------------------------------------------------------------------------------------------
