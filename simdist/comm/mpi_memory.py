@@ -90,13 +90,14 @@ class Windows:
 
     Attributes:
         num_bytes: the sum of this process's parts.
+        num_removed: how many windows were removed so far.
     """
 
     def __init__(self) -> None:
         self._address = MPI.Get_address  # ten times as fast as the array's own attributes
         self._windows: list[Window | DeviceWindow] = []  # by address
         self._names: dict[str, int] = {}
-        self.num_bytes = 0
+        self.num_bytes = self.num_removed = 0
 
     def name(self, context: str) -> str:
         """A name for a group's next window, the same on all its ranks."""
@@ -111,6 +112,7 @@ class Windows:
     def remove(self, window: Window | DeviceWindow) -> None:
         """Unregister a window."""
         self._windows.remove(window)
+        self.num_removed += 1
         self.num_bytes -= window.end - window.start
 
     def address(self, x: Array) -> int:

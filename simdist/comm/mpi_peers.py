@@ -81,7 +81,7 @@ class MpiPeers(Peers):
         flags = [memoryview(part[:HEAD_BYTES]).cast("q") for part in self._parts]
         self._mine = flags[self._rank]
         self._mine[0] = 0
-        self._meetings = self._room = self._said = 0
+        self._meetings = self._room = self._said = self._num_removed = 0
         self._what = ""
         self._rooms: dict[tuple[Any, bool], tuple[list[Array], list[Array]]] = {}
         self._views: dict[tuple[int, int, Any], tuple[int, Views]] = {}
@@ -278,6 +278,9 @@ class MpiPeers(Peers):
                     "or an algorithm by messages"
                 )
             self._device = self._memory.device_peers(self.comm, 2 * ROOM_BYTES)
+        if self._num_removed != (num_removed := self._windows.num_removed):
+            self._num_removed = num_removed
+            self._views.clear()  # some may be of memory that is closed
         return True
 
 

@@ -356,6 +356,22 @@ def test_collectives_in_memory_of_the_device(spmd, device, path, size):
     assert spmd(program, 3) == [[True] * 5] * 3
 
 
+@pytest.mark.one_node
+def test_an_array_outlives_the_group_that_made_it(spmd, device):
+    def program(comm):
+        use_device(comm, "cuda", "ipc" if spmd.real else "auto")
+        group, found = comm.split(0), []
+        x = group.empty(9001, np.float32)
+        for _ in range(2):
+            x[...] = comm.rank
+            broadcast(x, comm, root=1, algorithm="direct")
+            found.append(x.tolist() == [1.0] * 9001)
+            group.free()
+        return found
+
+    assert spmd(program, 2) == [[True, True]] * 2
+
+
 ONE_SHOT, SLICE, ALL, NOTHING = "one shot", "its slice", "the slices of all", "nothing"
 
 
