@@ -89,7 +89,8 @@ class Finding:
 def use_device(comm: "Communicator", name: str, path: str = "auto") -> Device:
     """Set the device of a communicator, and of all that are made from it afterwards.
 
-    All ranks must call it. The ranks of a node take its GPUs in turn.
+    All ranks must call it. The ranks of a node take its GPUs in turn; virtual ones share the first, since a process
+    has one in use.
 
     Args:
         name: "cpu"; "cuda" for an NVIDIA GPU; or "phantom" for arrays without data, on virtual ranks.
@@ -126,7 +127,7 @@ def _take_gpu(comm: "Communicator") -> tuple[int, str, str]:
         count = library.num_devices()
         if not count:
             raise WorldUnavailable("device cuda: this process sees no GPU; it needs an NVIDIA GPU and its driver")
-        index = neighbours.index(comm.rank) % count
+        index = 0 if "process" in comm.device_paths() else neighbours.index(comm.rank) % count
         library.select(index)
         place, called = library.place_of(index), f"{library.name()} ({library.versions()})"
     except WorldUnavailable as error:

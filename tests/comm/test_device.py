@@ -75,15 +75,28 @@ def test_the_ranks_of_a_node_take_its_gpus_in_turn(monkeypatch, ranks_a_node, ta
     monkeypatch.setattr(devices, "device_library", lambda: cards)
 
     def program(comm):
+        comm.device_paths = lambda: {"staged": found(True, "as processes")}
         use_device(comm, "cuda")
         return comm.device
 
     cluster = preset("this-machine").with_(devices_per_node=ranks_a_node)
-    found = sd.run(program, 4, cluster=cluster).results
-    assert [(at.kind, at.index, at.place, at.processors) for at in found] == [
+    places = sd.run(program, 4, cluster=cluster).results
+    assert [(at.kind, at.index, at.place, at.processors) for at in places] == [
         ("cupy", i, f"slot {i}", 7) for i in taken
     ]
-    assert found[0].words.startswith("Card (CUDA 12.0), path process: ") and cards.told == taken
+    assert places[0].words.startswith("Card (CUDA 12.0), path staged: ") and cards.told == taken
+
+
+def test_virtual_ranks_are_on_the_gpu_that_their_process_uses(monkeypatch):
+    cards = Cards()
+    monkeypatch.setattr(devices, "device_library", lambda: cards)
+
+    def program(comm):
+        use_device(comm, "cuda")
+        return comm.device.index, comm.device.words, cards.told[-1]
+
+    for index, words, used in sd.run(program, 3).results:
+        assert index == used and words.startswith("Card (CUDA 12.0), path process: ")
 
 
 def test_without_a_gpu_all_ranks_say_so(monkeypatch):
