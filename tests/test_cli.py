@@ -17,7 +17,7 @@ from simdist.cli import VERBS, main
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
 from simdist.parallel.pipeline import Schedule
-from simdist.training import Config, read_toml
+from simdist.training import Config, Trainer, read_toml
 from simdist.training.config import options
 
 LIMIT_S = 120
@@ -567,6 +567,23 @@ def test_a_run_on_one_virtual_rank_goes_on_with_one(text, tmp_path, capsys):
     words = ["--world=virtual", "--ranks=1", "--steps=2", "--checkpoint-every=2", "--sample-bytes=0", "--data", text]
     assert main(["train", *words, "--out", str(tmp_path), *SMALL]) == 0
     assert f"go on with: simdist train --world virtual --ranks 1 --resume {tmp_path}\n" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_stopped_in_its_last_step_is_not_to_be_resumed(text, tmp_path, capsys, monkeypatch):
+    train = Trainer._step
+
+    def interrupted(trainer, part):
+        train(trainer, part)
+        if trainer.done == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_step", interrupted)
+    words = ["--world=virtual", "--ranks=1", "--steps=2", "--data", text, "--out", str(tmp_path)]
+    assert main(["train", *words, *SMALL]) == 130
+    assert "\nstopped by SIGINT after step 2, the last\n" in capsys.readouterr().out
+    assert main(["train", "--world=virtual", "--ranks=1", "--resume", str(tmp_path)]) == 2
+    assert "steps is 2, and 2 are done" in capsys.readouterr().err
 
 
 def test_only_some_methods_survive_a_death(text, tmp_path, capsys):

@@ -150,7 +150,8 @@ class TrainingJob:
         return [f"checkpoints every {every} steps; from the last one go on with: {self._resume_command(folder, comm)}"]
 
     def _stopped(self, by: signal.Signals, done: int, folder: RunFolder, comm: Communicator) -> str:
-        return f"stopped by {by.name} after step {done}; go on with: {self._resume_command(folder, comm)}"
+        more = f"; go on with: {self._resume_command(folder, comm)}" if done < self.config.steps else ", the last"
+        return f"stopped by {by.name} after step {done}{more}"
 
     def _resume_command(self, folder: RunFolder, comm: Communicator) -> str:
         """The command that resumes the run, in the same world with the same number of ranks."""
