@@ -18,6 +18,7 @@ from simdist.parallel.pipeline.text import load as load_schedule
 from simdist.parallel.pipeline.text import to_text
 from simdist.training.checkpoint import ShardedTensor, flat_shard, load, save
 from simdist.training.config import Config
+from simdist.training.option import differing
 
 __all__ = [
     "State",
@@ -143,10 +144,16 @@ def saved_config(config: Config) -> dict[str, Any]:
 
 
 def changes(config: Config, text: str, state: State) -> list[str]:
-    """The settings in which a resumed run differs from the original one, in words."""
+    """The settings in which a resumed run differs from the original one, in words.
+
+    Settings that are of use in one of them only, as bucket_bytes in some methods, are left out, but for those of the
+    resumed run that are not the defaults.
+    """
     now = saved_config(config) | {"data": text}
     then = state.config | {"data": state.text}
-    names = [name for name in now if name not in _HARMLESS and now[name] != then.get(name)]
+    chosen = {name for name, value in now.items() if value is not None and then.get(name) is not None}
+    chosen |= {"data", *differing(config)}
+    names = [name for name in now if name in chosen and name not in _HARMLESS and now[name] != then.get(name)]
     return [name if name == "data" else f"{name} {now[name]}, was {then.get(name)}" for name in names]
 
 

@@ -146,6 +146,20 @@ def test_what_is_otherwise_is_told(tmp_path, settings):
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ({}, {"zero": 1}, ["method zero, was ddp", "zero 1, was 0"]),
+        ({"zero": 1}, {}, ["method ddp, was zero", "zero 0, was 1"]),
+        ({}, {"compress": "8-bit"}, ["method compressed, was ddp", "compress 8-bit, was None"]),
+        ({"compress": "8-bit"}, {}, ["method ddp, was compressed"]),
+        ({"bucket_bytes": 100}, {"method": "bsp", "servers": 2}, ["method bsp, was ddp", "servers 2, was None"]),
+    ],
+)
+def test_a_change_of_method_is_told_without_what_follows_from_it(before, after, told):
+    assert changes(Config(**after), "x", State(vars(Config(**before)) | {"data": ""}, "x")) == told
+
+
+@pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"optimizer": "sgd"}, CheckpointMismatch, "no tensor 'sgd.velocity/embedding"),
