@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simdist.arrays import partition
 from simdist.data.corpus import Bytes, Split
-from simdist.errors import ArgumentError, require_known, require_least
+from simdist.errors import ArgumentError, require_known, require_whole
 from simdist.words import counted
 
 __all__ = ["ORDERS", "Batches", "Part"]
@@ -57,7 +57,7 @@ class Batches:
 
     Raises:
         UnknownNameError: there is no such order.
-        ArgumentError: a number is outside of its limits.
+        ArgumentError: a number is not whole, or outside of its limits.
     """
 
     split: Split
@@ -69,7 +69,7 @@ class Batches:
     def __post_init__(self) -> None:
         require_known("order", self.order, ORDERS)
         for name, least in (("global_batch_size", 1), ("seed", 0), ("stride", 1)):
-            require_least(name, getattr(self, name), least)
+            require_whole(name, getattr(self, name), least)
         if self.seed >= 1 << 63:  # NumPy would round it to a float
             raise ArgumentError(f"seed is {self.seed}; needs less than 2**63")
 

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeAlias, TypeVar
 
-from simdist.errors import require_least
+from simdist.errors import require_whole
 
 __all__ = ["Prefetcher"]
 
@@ -36,11 +36,11 @@ class Prefetcher(Iterator[T]):
         depth: the most results that the thread may be ahead; at least 1.
 
     Raises:
-        ArgumentError: depth is less than 1.
+        ArgumentError: depth is no whole number of at least 1.
     """
 
     def __init__(self, make: Callable[[int], T], numbers: Iterable[int], depth: int = 2) -> None:
-        require_least("depth", depth, 1)
+        require_whole("depth", depth, 1)
         self._numbers = iter(numbers)
         self._orders: _Orders = SimpleQueue()
         self._ahead: deque[Future[T]] = deque()

@@ -99,6 +99,12 @@ def test_numbers_have_limits(name, value):
         replace(batches(), **{name: value})
 
 
+@pytest.mark.parametrize("name", ["global_batch_size", "seed", "stride"])
+def test_halves_are_refused(name):
+    with pytest.raises(ArgumentError, match=rf"{name} is 2\.5; needs a whole number of at least"):
+        replace(batches(), **{name: 2.5})
+
+
 def test_no_two_seeds_are_rounded_to_one():
     large = replace(batches(), seed=2**63 - 1).numbers(0), replace(batches(), seed=2**63 - 2).numbers(0)
     assert not np.array_equal(*large)

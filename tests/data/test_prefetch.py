@@ -88,8 +88,9 @@ def test_what_was_not_taken_is_forgotten():
 
 
 def test_a_depth_of_nothing_is_refused():
-    with pytest.raises(ArgumentError, match="depth is 0"):
-        Prefetcher(str, [], 0)
+    for depth in (0, 1.5):
+        with pytest.raises(ArgumentError, match=f"depth is {depth}; needs"):
+            Prefetcher(str, [], depth)
     assert threads() == []
 
 
