@@ -20,7 +20,7 @@ def scaled_learning_rate(
         rule: "linear"; or "sqrt", used with LAMB: times the root of k.
 
     Raises:
-        ArgumentError: a batch size is less than 1.
+        ArgumentError: a batch size is not at least 1.
         UnknownNameError: there is no such rule.
 
     Source: Goyal et al. 2017, arXiv 1706.02677, sections 2.1 and 5.1; the root, You et al. 2020, arXiv 1904.00962, for
@@ -28,8 +28,8 @@ def scaled_learning_rate(
     """
     powers = {"linear": 1.0, "sqrt": 0.5}
     require_known("rule", rule, powers)
-    if global_batch_size < 1 or batch_size < 1:
-        raise ArgumentError(f"batch sizes are {global_batch_size} and {batch_size}; need at least 1")
+    require_least("global_batch_size", global_batch_size, 1)
+    require_least("batch_size", batch_size, 1)
     return learning_rate * math.pow(global_batch_size / batch_size, powers[rule])
 
 
@@ -102,12 +102,13 @@ def noise_scale(small_size: float, small_squared: float, large_size: float, larg
         small_squared, large_squared: s and l, the squared lengths of such gradients, each averaged over many steps.
 
     Raises:
-        ArgumentError: b is not above 0, B not above b, or the gradients are so short that all would be noise.
+        ArgumentError: b is not above 0, B not above b, l above s, or the gradients so short that all would be noise.
 
     Source: McCandlish, Kaplan, Amodei 2018, arXiv 1812.06162, appendix A.1: the ratio of its two estimates.
     """
     require_more("small_size", small_size, 0)
     require_more("large_size", large_size, small_size)
+    require_least("small_squared", small_squared, large_squared)
     signal = large_squared / small_size - small_squared / large_size
     if not signal > 0:
         told = f"squared lengths are {small_squared} of {small_size} samples and {large_squared} of {large_size}"

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,13 @@ def test_batches_as_you_et_al_trained_by_lamb():
     """From 5/10³ at 32,768 by the root: 5/(2³ 10³) at 512, and half of a power of two less at each in between."""
     found = [scaled_learning_rate(512 << i, 0.005, 32768, rule="sqrt") for i in range(7)]
     assert found == pytest.approx([5 / (2 ** (3 - i / 2) * 1e3) for i in range(7)])
+
+
+@pytest.mark.parametrize("sizes", [{"global_batch_size": math.nan}, {"global_batch_size": 512, "batch_size": 0}])
+def test_a_batch_of_no_size_is_refused(sizes):
+    name, size = list(sizes.items())[-1]
+    with pytest.raises(ArgumentError, match=f"^{name} is {size}; needs at least 1"):
+        scaled_learning_rate(**sizes)
 
 
 def test_at_the_critical_batch_size_steps_and_samples_are_twice_the_least():
@@ -62,6 +71,7 @@ def test_the_noise_scale_follows_from_the_lengths_of_gradients():
     for wrong, message in (
         ((0, 1, 2, 1), "small_size is 0; needs more than 0"),
         ((2, 1, 2, 1), "large_size is 2; needs more than 2"),
+        ((1, 1, 2, 3), "small_squared is 1; needs at least 3"),  # or the noise would be below 0
         ((1, 8, 4, 2), "8 of 1 samples and 2 of 4; needs more than 2.0 of 4"),
     ):
         with pytest.raises(ArgumentError, match=message):
@@ -79,7 +89,7 @@ def test_ranks_that_average_gradients_see_the_noise_scale():
 def test_rates_have_limits():
     with pytest.raises(UnknownNameError, match="unknown rule 'root'. There are: linear, sqrt"):
         scaled_learning_rate(512, rule="root")
-    with pytest.raises(ArgumentError, match="batch sizes"):
+    with pytest.raises(ArgumentError, match="global_batch_size is 0; needs at least 1"):
         scaled_learning_rate(0)
 
 
