@@ -47,11 +47,10 @@ def report(results: Results, text: Text) -> Report:
         summary.append(f"ranks that died, and without which the others went on: {lost}")
     if results.staleness:
         summary.append(f"staleness of an update: mean {fmean(results.staleness):.2f}, at most {max(results.staleness)}")
+    given_up = sum(worker.num_given_up for worker in results.reports)
     if config.method == "backup":
         late = sum(worker.num_late for worker in results.reports)
-        given_up = sum(worker.num_given_up for worker in results.reports)
         summary.append(f"{given_up} gradients given up because their step was over, {late} dropped for coming late")
-    given_up = any(worker.num_given_up for worker in results.reports)
     return Report(summary, _rows(results, num_parameters), (*_LEGEND, _GIVEN_UP) if given_up else _LEGEND)
 
 
