@@ -62,6 +62,7 @@ def test_a_pass_takes_every_window_once_and_the_last_batch_has_the_rest(size):
     sizes = [len(data.numbers(step)) for step in range(2 * per_pass)]
     assert sizes == [data.size(step) for step in range(2 * per_pass)]
     assert sizes[per_pass - 1] == count - (per_pass - 1) * size
+    assert [data.part(step, 0, 1).batch_size for step in range(per_pass)] == sizes[:per_pass]
 
 
 def test_windows_a_stride_apart_lie_in_their_blocks():

@@ -9,7 +9,8 @@ import simdist as sd
 from simdist.cluster import preset
 from simdist.comm.device import use_device
 from simdist.nn import Shape, gpt
-from simdist.parallel.pipeline import footprints, joined
+from simdist.parallel.pipeline import footprints, joined, schedule
+from simdist.parallel.pipeline.peaks import peaks
 
 FLOAT32 = np.dtype(np.float32)
 CUTS = [[6], [2, 2, 2], [1, 4, 1], [3, 3]]
@@ -36,6 +37,13 @@ def test_a_stage_of_layers_is_joined_from_theirs(recompute, tied, dropout):
             assert all(stage.working[letter] >= stage.levels[letter].during for letter in "FBIW")
             rest = {"levels": {}, "passing": {}, "working": {}, "seconds": {}}
             assert found._replace(**rest) == stage._replace(**rest)
+
+
+def test_micro_batches_of_twice_the_size_take_as_much_as_of_twice_the_windows():
+    one = schedule("1f1b", stages=3, micro_batches=4)
+    of_two, of_four = (footprints(gpt(Shape(4, 16, 4, 12)), bounds([2, 2, 2]), n, 13, FLOAT32) for n in (2, 4))
+    for scaled, measured in zip(peaks(one, of_two, [2.0] * 4), peaks(one, of_four), strict=True):
+        assert scaled == pytest.approx(measured, rel=1e-3)
 
 
 def test_seconds_are_those_of_the_clock():

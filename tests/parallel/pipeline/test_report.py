@@ -32,7 +32,7 @@ COSTS = [1.0] * 8
 WIRE = Cluster("wire", Device("", inf, inf, inf), Link(0.0, inf), Link(0.0, inf), 1 << 20, eager_bytes=1 << 60)
 
 
-def go(comm, one, times):
+def go(comm, one, times, steps=1):
     mesh, m = mesh_of(comm, pp=comm.size), one.num_micro_batches
     kind = Pipeline if one.weights.policy == "flush" else PipeDream
     with recorded(ledger := Ledger(comm.clock)):
@@ -41,9 +41,15 @@ def go(comm, one, times):
         if isinstance(method, PipeDream):
             method.train(batch, 1.0, 0.1)
         else:
-            for i in range(m):
-                method.backward(batch[i], 1.0, last=i == m - 1)
+            for i in range(steps * m):
+                method.backward(batch[i % m], 1.0, last=i % m == m - 1)
     return taken(method, ledger)
+
+
+def test_bytes_sent_are_those_of_the_last_step():
+    args = schedule("1f1b", stages=2, micro_batches=3), Times()
+    once, twice = (sd.run(go, 2, args=(*args, steps), cluster=WIRE).results for steps in (1, 2))
+    assert [rank.sent_bytes for rank in twice] == [rank.sent_bytes for rank in once] == [3 * 2 * 8 * 16 * 8] * 2
 
 
 SLOW = Cluster("slow", Device("", inf, inf, inf), Link(3.0, inf), Link(3.0, inf), 1 << 20, eager_bytes=0)

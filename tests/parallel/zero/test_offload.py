@@ -1,6 +1,7 @@
 """Offload: the same bits, in other places; every way on the record, with its bytes and its time."""
 
 import gc
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,13 @@ def test_the_way_takes_the_time_of_the_link_and_the_update_that_of_the_hosts_mem
     assert there[1] - away[1] == pytest.approx(own * (4 / 1e9 + 26 / 2e9), rel=0.05)
     disk = spent(2, STATE, "disk")
     assert disk[1] - there[1] == pytest.approx(own * 24 / 0.5e9, rel=0.01)
+
+
+def test_a_host_that_is_faster_than_the_device_takes_the_devices_time():
+    """A machine whose host's memory has no limit updates as fast as its device alone."""
+    endless = CLUSTER.with_(host=Host(inf, inf, inf))
+    updates_s = [sd.run(big, 4, cluster=endless, args=(2, what, "host")).results[0][1] for what in ((), STATE)]
+    assert updates_s[1] == pytest.approx(updates_s[0], rel=0.01)
 
 
 def test_what_is_away_takes_no_memory_of_the_device():

@@ -185,6 +185,8 @@ def test_what_was_just_saved_is_kept_and_else_the_latest(tmp_path):
     """As where a run goes on from a checkpoint that is not the latest."""
     for step in (10, 20, 30):
         save(tmp_path, SoloCommunicator(), step, {})
+    save(tmp_path, SoloCommunicator(), 15, {}, keep=6)  # more than there are
+    assert steps(tmp_path) == [10, 15, 20, 30]
     save(tmp_path, SoloCommunicator(), 15, {}, keep=2)
     assert steps(tmp_path) == [15, 30]
 
