@@ -598,7 +598,7 @@ def test_a_rank_of_a_job_starts_no_other(monkeypatch):
     monkeypatch.setenv("PMI_RANK", "0")
     with pytest.raises(WorldUnavailable, match=r"program\(sd.world\(\)\)"):
         sd.run(digits, world="mpi")
-    with pytest.raises(WorldUnavailable):
+    with pytest.raises(WorldUnavailable, match="already a rank of an MPI job"):
         launch_script(2, [__file__])
 
 

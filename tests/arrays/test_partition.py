@@ -40,7 +40,7 @@ def test_refuses_what_cannot_be_cut(n, p):
 
 def test_one_that_is_refused_leaves_nothing_behind():
     """Numbers that are equal are one key of the cache: 10,007 items got the slices of 10,007.0."""
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"10007\.0"):
         partition(10_007.0, 3)
     assert np.zeros(10_007)[partition(10_007, 3)[2]].size == 3335
 

@@ -156,7 +156,7 @@ def waits(comm):
 
 
 def test_a_deadlock_is_found_as_without_watching():
-    with pytest.raises(DeadlockError):
+    with pytest.raises(DeadlockError, match="rank 0 waits for rank 1 waits for rank 0"):
         run_virtual(waits, 2, preset("this-machine"))
 
 

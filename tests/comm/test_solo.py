@@ -56,7 +56,7 @@ def test_a_message_is_a_copy(comm):
 
 @pytest.mark.parametrize("y", [phantom(3), np.ones((3, 2)).T, np.broadcast_to(1.0, 3), [1.0]])
 def test_an_exchange_that_is_refused_sends_nothing(comm, y):
-    with pytest.raises(ArrayError):
+    with pytest.raises(ArrayError, match="rank 0"):
         comm.sendrecv(np.ones(3), 0, y, 0)
     assert not comm.probe()
 
@@ -76,18 +76,18 @@ def test_waiting_for_nobody_is_a_deadlock(comm):
 def test_what_cannot_be_is_refused(comm):
     fixed = np.zeros(1)
     fixed.flags.writeable = False
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="dst 1 on rank 0"):
         comm.send(np.zeros(1), 1)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="tag -3 on rank 0"):
         comm.send(np.zeros(1), 0, -3)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="src -1 on rank 0"):
         comm.sendrecv(np.zeros(1), 0, np.zeros(1), ANY)
-    with pytest.raises(ArrayError):
+    with pytest.raises(ArrayError, match="needs to be contiguous"):
         comm.send(np.zeros((3, 3))[:, 0], 0)
-    with pytest.raises(ArrayError):
+    with pytest.raises(ArrayError, match="is read-only"):
         comm.recv(fixed)
     comm.send(np.zeros(3), 0)
-    with pytest.raises(MessageMismatch):
+    with pytest.raises(MessageMismatch, match="longer than the 16 bytes"):
         comm.recv(np.zeros(2))
 
 

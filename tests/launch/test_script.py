@@ -171,7 +171,7 @@ def test_a_module_of_this_folder_will_do(monkeypatch, tmp_path):
     (tmp_path / "module_of_mine.py").touch()
     monkeypatch.setattr("simdist.launch.script.Job", job := Fake(lambda: None))
     job.survive = False
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="module_of_mine"):
         launch_script(3, ["-m", "module_of_mine"])
     monkeypatch.chdir(tmp_path)
     assert launch_script(3, ["-m", "module_of_mine"]) == 7

@@ -270,7 +270,7 @@ def test_ranks_must_read_the_same(spmd, text, tmp_path):
         data = str(tmp_path / "mine") if comm.rank == 0 else text
         Trainer(comm, Config(**SMALL | {"data": data}))
 
-    with pytest.raises(CollectiveMismatch):
+    with pytest.raises(CollectiveMismatch, match="train on text .* by config"):
         spmd(disagree, 2)
 
 

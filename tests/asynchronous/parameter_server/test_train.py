@@ -322,7 +322,7 @@ def test_a_synchronous_run_cannot_do_without_a_worker():
 
 def test_without_a_deadline_a_silent_worker_is_a_deadlock():
     how = ParameterServer(1, Synchronous(), stops={2: 5})
-    with pytest.raises(DeadlockError):
+    with pytest.raises(DeadlockError, match="rank 0 .*wait"):
         sd.run(worked, 4, args=(how, 20))
 
 
@@ -371,7 +371,7 @@ def test_ranks_that_disagree(spmd):
     def program(comm):
         reports(comm, ParameterServer(1, BoundedStaleness(comm.rank)), 3)
 
-    with pytest.raises(CollectiveMismatch):
+    with pytest.raises(CollectiveMismatch, match="staleness=0(.|\n)*staleness=1"):
         spmd(program, 2)
 
 

@@ -422,7 +422,7 @@ def test_that_a_message_does_not_fit_is_known_when_it_has_come(eager_bytes, src)
             comm.compute(seconds=1.0)
             comm.send(np.zeros(3), 1)
         else:
-            with pytest.raises(MessageMismatch):
+            with pytest.raises(MessageMismatch, match="3 x float64 .*does not fit a receive of 2 x float64"):
                 comm.recv(np.zeros(2), src)
         return comm.clock()
 

@@ -268,7 +268,7 @@ def test_ranks_must_be_told_alike(spmd, text):
     def program(comm):
         AsynchronousRun(comm, Config(**MLP | {"data": text, "method": "ssp", "staleness": comm.rank}))
 
-    with pytest.raises(CollectiveMismatch):
+    with pytest.raises(CollectiveMismatch, match="train on text .* by config"):
         spmd(program, 3)
 
 
