@@ -195,3 +195,15 @@ def test_by_a_fraction_of_nothing_one_client_takes_part():
 def test_rounds_are_not_negative():
     with pytest.raises(ArgumentError, match="rounds is -1"):
         uplink_bytes(10, 0.1, -1, 4)
+
+
+def test_each_round_shuffles_a_clients_samples_anew():
+    def program(comm):
+        seen, splits = [], [np.arange(30)]
+        of = lambda x, at: (seen.append(at.tolist()), gradient(x, at))[1]  # noqa: E731
+        Federation(comm, of, splits, RATE, batch_size=30).train(np.ones(DIM), 2)
+        return seen
+
+    [(first, second)] = sd.run(program, 1).results
+    assert sorted(first) == sorted(second) == list(range(30))
+    assert first != second

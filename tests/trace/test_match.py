@@ -43,6 +43,13 @@ def test_of_messages_begun_at_one_moment_the_first_to_end_comes_first():
     assert match(spans) == [(0, 3), (1, 2)]
 
 
+def test_of_messages_begun_at_one_moment_the_bytes_are_the_same():
+    """Not more: the longer one ends first."""
+    spans = [send(0, 1, 0.0, 1.0, num_bytes=7), send(0, 1, 0.0, 2.0, num_bytes=3)]
+    spans += [recv(0, 1, 0.0, 2.0, num_bytes=3), recv(0, 1, 0.0, 3.0, num_bytes=7)]
+    assert match(spans) == [(0, 3), (1, 2)]
+
+
 def test_of_messages_begun_one_after_the_other_bytes_tell_nothing():
     spans = [send(0, 1, 0.0, num_bytes=3), send(0, 1, 1.0, num_bytes=7)]
     spans += [recv(0, 1, 0.0, 2.0, num_bytes=7), recv(0, 1, 1.0, 3.0, num_bytes=3)]

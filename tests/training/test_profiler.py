@@ -118,3 +118,14 @@ def test_what_is_moved_in_memory_that_ranks_share_is_communication():
 def test_a_message_beside_an_action_of_a_pipeline_costs_no_time():
     seconds, communication_s = sd.run(pipelined, 2).results[1]
     assert (seconds, communication_s) == (pytest.approx(3, abs=1e-3), pytest.approx(1, abs=1e-3))
+
+
+def test_what_moves_within_an_action_of_a_pipeline_is_communication():
+    def program(comm):
+        profiler = Profiler(comm, keep_steps=1)
+        with profiler.step(0), comm.span("F0", micro_batch=0):
+            comm.compute(seconds=2.0, name="forward")
+            comm.compute(seconds=1.0, name="move")
+        return profiler.total.communication_s
+
+    assert sd.run(program, 1).results == [pytest.approx(1)]
