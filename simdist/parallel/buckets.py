@@ -79,6 +79,10 @@ class Buckets(Observer):
         """Reduce the rest, wait for every bucket, and get ready for the next pass."""
         if self._bucket_end > 0:
             self._start_reducing(0)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the buckets under way, and get ready for the next pass, also where this one has failed."""
         for work in self._works:
             work.wait()
         self._works.clear()

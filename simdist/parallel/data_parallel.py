@@ -63,6 +63,12 @@ class DataParallel(ReplicaMethod):
             else:
                 all_reduce(self.gradient, self.comm, algorithm=self.algorithm)
 
+    def zero_gradients(self) -> None:
+        """See Method."""
+        if self._buckets:
+            self._buckets.wait()
+        super().zero_gradients()
+
     def step(self, learning_rate: float) -> bool:
         """Every rank updates its replica in the same way."""
         with self.comm.span("update"):

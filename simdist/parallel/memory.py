@@ -45,9 +45,6 @@ class MemoryRow(NamedTuple):
 def optimizer_state(recipe: Recipe, weights: int | Parameters) -> Prediction:
     """The bytes of an update rule's state for one contiguous vector of weights, masters included.
 
-    Args:
-        weights: their number; or the parameters, for a rule whose state depends on what is a matrix.
-
         SGD, LARS          one number a weight, the velocity; SGD without momentum none
         Adam, AdamW, LAMB  two, the moments
         Muon               one for each weight in a matrix inside a model, the momentum; for others two
@@ -55,6 +52,9 @@ def optimizer_state(recipe: Recipe, weights: int | Parameters) -> Prediction:
         AdamW of 8 bits    two bytes a weight, and two scales of 4 bytes for each 2048 weights, which its paper
                            leaves out
         mixed precision    4 bytes more a weight: the masters
+
+    Args:
+        weights: their number; or the parameters, for a rule whose state depends on what is a matrix.
 
     Source: Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1 (K = 12 for Adam with masters); Dettmers et al.
     2022, arXiv 2110.02861, section 1.

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from simdist.arrays import Array
+from simdist.arrays import Array, clear
 from simdist.nn import Noise
 from simdist.parallel.learner import Learner
 
@@ -23,6 +23,8 @@ class Method(Learner):
     The weights after a step equal those of one rank with the whole batch, up to rounding; a method that differs by
     more says so.
     """
+
+    _in_step = False  # whether `train` has begun a step and not ended it
 
     @abstractmethod
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
@@ -48,17 +50,28 @@ class Method(Learner):
             Whether the weights were updated: not if a scaled loss overflowed on any rank.
         """
 
+    def zero_gradients(self) -> None:
+        """Drop what `backward` has added since the last `step`, to go on after an exception that all ranks have had at
+        the same place.
+        """
+        for p in self.model.parameters:
+            clear(p.gradient)
+
     def train(
         self, windows: Sequence[Array], scale: float, learning_rate: float, noise: Sequence[Noise] | None = None
     ) -> float:
-        """See Learner.
+        """See Learner. A call after one that raised begins with `zero_gradients`.
 
         Raises:
             ArrayError: the step gave a parameter another array; see `Parameters.check_views`.
         """
+        if self._in_step:
+            self.zero_gradients()
+        self._in_step = True
         total, last = 0.0, len(windows) - 1
         for i, each in enumerate(windows):
             total += self.backward(each, scale, None if noise is None else noise[i], last=i == last)
         self.step(learning_rate)
+        self._in_step = False
         self.model.parameters.check_views()
         return total

@@ -1,4 +1,4 @@
-"""What every method makes sure of after a step."""
+"""What every method makes sure of after a step, or after one that failed."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from simdist.comm import Mesh
 from simdist.errors import ArrayError
 from simdist.nn import mlp
-from simdist.parallel import DataParallel, Recipe, ZeRO
+from simdist.parallel import Centralized, DataParallel, MapReduce, Recipe, ZeRO
 from simdist.parallel.pipeline import PipeDream, Pipeline, schedule
 
 WINDOWS = np.random.default_rng(0).integers(256, size=(4, 5), dtype=np.uint8)
@@ -60,3 +60,49 @@ def test_a_gradient_that_is_another_array_is_found(spmd, make):
             method.train([WINDOWS], 1 / 4, 0.1)
 
     spmd(program, 2)
+
+
+IN_PARTS = [
+    lambda model, comm: DataParallel(model, comm, Recipe("adam"), 0),
+    lambda model, comm: DataParallel(model, comm, Recipe("adam"), 0, bucket_bytes=100),
+    lambda model, comm: Centralized(model, comm, Recipe("adam"), 0),
+    lambda model, comm: MapReduce(model, comm, Recipe("adam"), 0),
+    lambda model, comm: ZeRO(model, comm, Recipe("adam"), 0, 1, bucket_bytes=100),
+    lambda model, comm: ZeRO(model, comm, Recipe("adam"), 0, 2, bucket_bytes=300),
+    lambda model, comm: ZeRO(model, comm, Recipe("adam"), 0, 3),
+    lambda model, comm: Pipeline(model, Mesh(comm, dp=2), Recipe("adam"), 0, schedule("zb-h1", 1, 2)),
+    lambda model, comm: Pipeline(model, Mesh(comm, dp=2), Recipe("adam"), 0, schedule("1f1b", 1, 2), zero_stage=3),
+]
+
+
+@pytest.mark.parametrize("make", IN_PARTS)
+def test_a_step_that_failed_leaves_nothing_to_the_next(spmd, make):
+    """One whose second micro-batch is no text, and one in the midst of whose last backward a layer fails."""
+
+    def trained(comm, fails):
+        model = mlp(4, 4, 8, 2)
+        method = make(model, comm)
+        layer = model.layers.layers[2]
+        backward_input, calls = layer.backward_input, []
+
+        def failing(context, dy):
+            calls.append(dy)
+            if len(calls) == 2:
+                raise ZeroDivisionError
+            return backward_input(context, dy)
+
+        if fails:
+            with pytest.raises(ArrayError, match="needs uint8"):
+                method.train([WINDOWS, WINDOWS / 2], 1 / 8, 0.1)
+            layer.backward_input = failing
+            with pytest.raises(ZeroDivisionError):
+                method.train([WINDOWS, WINDOWS], 1 / 8, 0.1)
+        method.train([WINDOWS, WINDOWS[:2]], 1 / 6, 0.1)
+        return [shard.data.copy() for shard in method.vectors()[""]]
+
+    def program(comm):
+        return trained(comm, fails=False), trained(comm, fails=True)
+
+    for never, once in spmd(program, 2):
+        for own, same in zip(never, once, strict=True):
+            np.testing.assert_array_equal(same, own)

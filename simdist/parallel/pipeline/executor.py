@@ -97,7 +97,8 @@ class Executor:
 
         Cost: the messages of `validate`'s report; for n samples, each has n times the items of its shape.
         """
-        self._losses.clear()
+        for left in (self._losses, self._contexts, self._values):  # the last two by a run that failed
+            left.clear()
         self._outputs = {}
 
         def shape(value: Value) -> tuple[int, ...]:

@@ -162,6 +162,11 @@ class Pipeline(Method):
             data.reduce()
             copies.sum()
 
+    def zero_gradients(self) -> None:
+        """See Method. Also drops the micro-batches collected so far."""
+        self._batch.clear()
+        self.data.zero_gradients()
+
     def step(self, learning_rate: float) -> bool:
         """See Method."""
         return self.data.step(learning_rate)

@@ -56,6 +56,14 @@ class Gradients(Observer, ABC):
         """Set what is kept from one micro-batch to the next to zero."""
         clear(self._kept)
 
+    def discard(self) -> None:
+        """Wait for the reductions under way, and set all to zero: of a step that failed."""
+        self._num_incomplete.clear()
+        self.finish()
+        for room in self.rooms:
+            clear(room)
+        self.clear()
+
     @abstractmethod
     def settle(self) -> None:
         """Sum over all ranks what micro-batches have left that were not known to be the last."""

@@ -230,6 +230,10 @@ class ZeRO(Method):
         own: Array = self._gradients.own()[self.units.holding.own(self.model.parameters.spans[parameter.name])]
         return own
 
+    def zero_gradients(self) -> None:
+        """See Method."""
+        self._gradients.discard()
+
     def step(self, learning_rate: float) -> bool:
         """Every rank updates its part; in stages 1 and 2 all then gather the whole."""
         offload, gradient = self.offload, self._gradients.own()
