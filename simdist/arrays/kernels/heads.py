@@ -20,7 +20,7 @@ from simdist.arrays.working import widened, working_dtype
 
 __all__ = ["dots", "joined", "joined_qkv", "split", "split_qkv"]
 
-_MOST_THREADS = 1024  # of a block
+_MOST_THREADS = 1024  # of a block, as the kernels declare: so many find registers on any card
 
 _SOURCE = r"""
 // The columns of a group: `each` queries of e features, a key and a value.
@@ -41,7 +41,7 @@ struct Columns {
     }
 };
 
-extern "C" __global__ void split(
+extern "C" __global__ void __launch_bounds__(1024) split(
     const T* x, T* q, T* k, T* v, int groups, int each, int e, int key, int value, int t) {
     const Columns columns = {groups, each, e, key, value, t};
     const T* token = x + (long long)blockIdx.x * columns.count();
@@ -54,7 +54,7 @@ extern "C" __global__ void split(
 }
 
 // The inverse: k and v are summed over the heads of a group, and the sum is rounded.
-extern "C" __global__ void join(
+extern "C" __global__ void __launch_bounds__(1024) join(
     T* x, const G* q, const G* k, const G* v, int groups, int each, int e, int key, int value, int t) {
     const Columns columns = {groups, each, e, key, value, t};
     T* token = x + (long long)blockIdx.x * columns.count();
@@ -73,7 +73,7 @@ extern "C" __global__ void join(
 }
 
 // y · dy of each head of a token: eight threads each
-extern "C" __global__ void dot(const T* y, const T* dy, A* sums, int heads, int d, int t) {
+extern "C" __global__ void __launch_bounds__(1024) dot(const T* y, const T* dy, A* sums, int heads, int d, int t) {
     for (int first = 0; first < 8 * heads; first += blockDim.x) {
         const int head = (first + threadIdx.x) / 8;
         const long long row = ((long long)blockIdx.x * heads + head) * d;
