@@ -20,9 +20,22 @@ import numpy as np
 
 from simdist.errors import WorldUnavailable
 
-__all__ = ["ABSENT", "AT_WORK", "FAILED", "LEFT", "Board", "Slot", "alive", "kill", "private_folder"]
+__all__ = [
+    "ABSENT",
+    "AT_WORK",
+    "ENDED",
+    "FAILED",
+    "LEFT",
+    "Board",
+    "Slot",
+    "alive",
+    "kill",
+    "private_folder",
+    "stat_of",
+]
 
 ABSENT, AT_WORK, LEFT, FAILED = range(4)
+ENDED = "Z", "X"  # states of a process, in Linux: a zombie, or dead
 _LAST_WORD, _TURN = range(2)  # the bytes of the file that are locked, whatever they hold
 
 _ROW = np.dtype(
@@ -223,19 +236,29 @@ def private_folder() -> Path:
 
 def alive(pid: int) -> bool:
     """Whether a process is running; a zombie is not."""
+    if found := stat_of(pid):
+        return found[0] not in ENDED
+    if Path("/proc/self/stat").exists():
+        return False
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a long name is cut, anywhere
-    except OSError:
-        if Path("/proc/self/stat").exists():
-            return False
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
         return True
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+    return True
+
+
+def stat_of(pid: int) -> list[str]:
+    """What Linux tells of a process after its name: the state first, and the status of its end last; see proc(5).
+
+    Empty if there is no such process, or no /proc.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")  # a long name is cut, anywhere
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
 
 
 def kill(pid: int) -> None:
