@@ -520,8 +520,8 @@ print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends wi
 #
 # It first checks kernels, paths between ranks and training against results of the CPU. Then it measures copies,
 # products, all-reduces by each path, and steps, also those of PyTorch if it is installed. Run this notebook again
-# afterwards to fill the empty columns. `pytest --device cuda` runs the whole test suite on the card; what it found on
-# an H200 is in `benchmarks/results/README.md`.
+# afterwards to fill the empty columns. `pytest --device cuda` runs the whole test suite on the card; what most of it
+# found on an H200 is in `benchmarks/results/README.md`.
 #
 # ## To take along
 #
