@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 1. Ring all-reduce, step by step
 #
-# Several workers train one model. Each computes a gradient from its own share of the data. Before the next step, every
-# worker needs the **sum** of all gradients. How little can each of them send?
+# Several workers train one model together. Each computes a gradient from its own share of the data, and before the next
+# step every worker needs the **sum** of all gradients. What is the least that each of them has to send?
 #
-# You need Python and NumPy, but no MPI, GPU or network: the workers are *virtual ranks* in this process. Near the end
-# the same code runs on four real processes, if MPI is installed: a library through which processes exchange messages,
-# on one machine or many.
+# You need Python and NumPy, but no MPI, GPU or network: the workers are *virtual ranks* inside this process. MPI is a
+# library through which processes exchange messages, on one machine or on many; if it is installed, the same code runs
+# on four real processes near the end.
 
 # %%
 import ipywidgets
@@ -28,7 +28,8 @@ from simdist.puzzles import puzzle
 # argument, the *communicator*, gives the number of this rank (`comm.rank`) and the number of ranks (`comm.size`), and
 # has methods that exchange messages with the others (`comm.send`, `comm.recv`).
 #
-# Below, rank $r$ holds eight numbers, all $10^r$. *All-reduce* replaces them on every rank by their sum over all ranks.
+# Below, rank $r$ holds an array of eight numbers, all equal to $10^r$. *All-reduce* replaces the array on every rank by
+# the sum of all ranks' arrays.
 
 
 # %%
@@ -43,14 +44,15 @@ for rank, x in enumerate(run.results):
     print(f"rank {rank}: {x}")
 
 # %% [markdown]
-# Why powers of ten? Digit $r$ of the result, counted from the right, says how often the numbers of rank $r$ were added.
-# `1111` means that each of the four ranks was added once. `1021` would mean that rank 1 was added twice and rank 2
-# never.
+# Why powers of ten? Counted from the right and from 0, digit $r$ of the result says how often the numbers of rank $r$
+# were added. `1111` means that every rank was added exactly once. `1021` would mean that rank 1 was added twice and
+# rank 2 never.
 #
 # ## The obvious way: every rank sends to one
 #
-# Rank 0 receives all arrays, adds them up and sends the sum to every other rank. Here this runs on a cluster whose
-# links take 1 µs to start a message (α in the papers) and then carry 10 GB/s (1/β):
+# Rank 0 receives all arrays, adds them up and sends the sum back to every other rank. The cell runs this on a cluster
+# whose links take 1 µs to start a message (papers call this time α) and then carry 10 GB/s (1/β, where β is the time
+# per byte):
 
 
 # %%
@@ -90,9 +92,9 @@ star = timed(through_one, 4)
 timeline(star.trace, arrows=True)
 
 # %% [markdown]
-# Time runs to the right. A bar lasts from the call of a send or a receive until its end; a line is a message, and its
-# dot the arrival. Every message begins or ends at rank 0, which handles one at a time, so the longer bars of the other
-# ranks are mostly time spent waiting for rank 0. With more ranks the queue gets longer:
+# Time runs to the right. A bar lasts from the moment a rank calls send or receive until the call returns; a line is a
+# message, and the dot at its end marks the arrival. Every message begins or ends at rank 0, which handles one at a
+# time, so the others spend most of their long bars waiting for rank 0. With more ranks the queue grows:
 
 # %%
 array_bytes = ITEMS * 8
@@ -105,17 +107,17 @@ for p in (2, 4, 8, 16):
     print(f"{p:5} {sent / 1e6:11g} MB {run.elapsed_s * 1e3:8.2f} ms {run.elapsed_s / (array_bytes * BETA):12.1f} times")
 
 # %% [markdown]
-# Rank 0 receives $p-1$ arrays and then sends $p-1$. At any time only one message is in flight: all other links are
-# idle.
+# On $p$ ranks, rank 0 receives $p-1$ arrays and then sends $p-1$. Only one message is in flight at a time, while all
+# other links are idle.
 #
 # ## The ring
 #
 # Two ideas fix this. *Cut the array into p chunks*, so that different ranks can work on different chunks at the same
-# time. *Arrange the ranks in a ring*, where each always sends to the next one and receives from the previous one, so
-# that all links are busy all the time.
+# time. *Arrange the ranks in a ring*, where each one always sends to the next and receives from the previous, so that
+# all links are busy all the time.
 #
-# Go through the steps with the slider. A row is a rank, a column is a chunk; a cell shows which ranks' contributions it
-# contains.
+# Go through the steps with the slider. Each row is a rank and each column a chunk; a cell shows whose contributions the
+# chunk contains on that rank.
 
 # %%
 ring_record = watched("all_reduce", "ring", ranks=4)
@@ -134,10 +136,10 @@ ipywidgets.interactive(step, step=(0, 6))
 collective_steps(ring_record)
 
 # %% [markdown]
-# Follow one column, c0, from the start.
+# Follow one column, c0, from the start:
 #
-# * **Steps 1 to 3, *reduce-scatter*.** Chunk 0 starts at rank 1. Rank 2 adds its own chunk 0 and passes the sum on, and
-#   so does rank 3. When rank 0 has added its own, chunk 0 is complete. Meanwhile the other chunks travel in the same
+# * **Steps 1 to 3, *reduce-scatter*.** Rank 1 sends its chunk 0 to rank 2, which adds its own and passes the sum on to
+#   rank 3, which does the same. When rank 0 has added its own, chunk 0 is complete. The other chunks travel in the same
 #   way, each starting one rank further on, so every rank sends one chunk in every step. After $p-1$ steps each rank has
 #   one complete chunk.
 # * **Steps 4 to 6, *all-gather*.** The complete chunks go round the ring once more. Now nothing is added: each rank
@@ -145,8 +147,8 @@ collective_steps(ring_record)
 #
 # ## Write it
 #
-# The code follows these steps. `sendrecv` sends and receives at the same time; `partition` cuts n items into p chunks
-# whose lengths differ by at most one.
+# The code follows these steps. `sendrecv` sends and receives at the same time; `partition` returns the slices that cut
+# n items into p chunks, whose lengths differ by at most one.
 
 
 # %%
@@ -170,9 +172,10 @@ around = timed(ring, 4)
 timeline(around.trace, arrows=True)
 
 # %% [markdown]
-# Compare the time axis with that of the first timeline. Every rank sends and receives from beginning to end.
+# Compare the time axis with that of the first timeline: the ring is much faster, because every rank sends and receives
+# from beginning to end.
 #
-# You can draw the steps of your own function, too. Here are those of `ring` on three ranks:
+# You can draw the steps of any such function. Here are those of `ring` on three ranks:
 
 # %%
 collective_steps(watched("all_reduce", ring, ranks=3))
@@ -180,13 +183,13 @@ collective_steps(watched("all_reduce", ring, ranks=3))
 # %% [markdown]
 # ## What it costs
 #
-# For an array of $n$ bytes, a rank sends one chunk of $n/p$ bytes in each of its $2(p-1)$ steps. In all it sends
+# Let the array have $n$ bytes. A rank sends a chunk of $n/p$ bytes in each of $2(p-1)$ steps, so in all it sends
 #
 # $$ 2\,\frac{p-1}{p}\,n \quad\text{bytes in}\quad 2(p-1)\,\alpha + 2\,\frac{p-1}{p}\,n\,\beta \quad\text{seconds.} $$
 #
-# The bytes grow with $p$, but stay below twice the array. (The time of the additions is left out: this cluster computes
-# instantly.) The table compares what is **measured** in the trace of a run, what `cost` has **counted** in advance, and
-# the paper's **formula**.
+# The bytes grow with $p$, but stay below twice the array. (The formula leaves out the additions, which take no time on
+# this cluster.) The table compares three figures: **measured** in the trace of a run, **counted** in advance by `cost`,
+# and by the paper's **formula**.
 
 # %%
 print("ranks    bytes sent by a rank / n               time of the ring, ms       time through one")
@@ -204,8 +207,10 @@ for p in (2, 4, 8, 16):
     )
 
 # %% [markdown]
-# In no all-reduce does the busiest rank send fewer bytes, as Patarasuk and Yuan (2009) prove. The price of the ring is
-# its many steps, each of which costs α. For a *short* array, this latency is nearly all of the time:
+# Patarasuk and Yuan (2009) prove that no algorithm can do better: in any all-reduce, the busiest rank sends at least
+# this many bytes. The price of the ring is its many steps, each of which costs α. The picture shows which share of the
+# time goes into bytes; the rest is this latency. The more ranks there are, the longer an array has to be before the
+# bytes dominate.
 
 # %%
 sizes = [2**k for k in range(3, 26)]
@@ -227,8 +232,8 @@ fig
 # %% [markdown]
 # ## The same function on real processes
 #
-# Nothing in `ring` says that its ranks are virtual. `world="mpi"` runs it on four processes under `mpirun`, and sends
-# them the functions that this notebook defines.
+# Nothing in `ring` depends on its ranks being virtual. With `world="mpi"`, the same function runs on four processes
+# under `mpirun`.
 
 
 # %%
@@ -255,14 +260,14 @@ else:
     print(f"each rank sent {messages} messages, {num_bytes} bytes in all, as the virtual ranks did")
 
 # %% [markdown]
-# If a rank raises an exception, all processes end, and the traceback appears here with the rank's number. If you
-# interrupt the kernel (the square button), the processes end, too.
+# If one rank raises an exception, all processes end, and its traceback appears here with the rank's number. They also
+# end if you interrupt the kernel (the square button).
 #
 # ## When it goes wrong
 #
-# A send may have to wait until its receiver is ready. If all ranks send first and receive afterwards, no receive ever
-# starts. On real machines such a program hangs only sometimes, for large arrays. In the virtual world it fails at once,
-# and the error says which rank waits for which:
+# A send may have to wait until its receiver is ready. If all ranks send first and receive afterwards, then all wait,
+# and no receive ever starts: a *deadlock*. On real machines such a program may work for short arrays and hang only for
+# long ones. In the virtual world it fails at once, and the error says which rank waits for which:
 
 
 # %%
@@ -278,8 +283,8 @@ except sd.DeadlockError as error:
     print(error)
 
 # %% [markdown]
-# What if the messages match, but carry the wrong chunks? Below is a ring with one mistake. Look at its steps on four
-# ranks, then find the mistake.
+# What if every message is received, but carries the wrong chunk? This ring has one mistake. Look at its steps on four
+# ranks and find it:
 
 
 # %%
@@ -300,7 +305,8 @@ def broken(x, comm):
 collective_steps(watched("all_reduce", broken, ranks=4))
 
 # %% [markdown]
-# This is puzzle 3. Fix `broken` in the cell above and check it here; `puzzle(3).hint()` gives a small hint.
+# This is puzzle 3. Fix `broken` in the cell above, run that cell, and check your answer here; `puzzle(3).hint()` gives
+# a small hint.
 
 # %%
 puzzle(3).check(broken)
@@ -309,17 +315,17 @@ puzzle(3).check(broken)
 # ## To take along
 #
 # * All-reduce is a reduce-scatter followed by an all-gather.
-# * On a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks. In no algorithm does the
-#   busiest rank send less.
-# * The ring takes $2(p-1)$ steps: for short arrays, or very many ranks, the α of each step dominates.
+# * On a ring each rank sends $2\frac{p-1}{p}n$ bytes: less than $2n$ on any number of ranks. No algorithm can do with
+#   less on its busiest rank.
+# * The ring takes $2(p-1)$ steps. For short arrays, or on very many ranks, the α of each step dominates.
 #
 # **Try:** Draw the steps on five ranks. Make rank 2 slow, with `plain = plain.with_(slow={2: 3.0})`; define `late(x,
 # comm)` as `comm.compute(seconds=1e-3)` followed by `ring(x, comm)`, and draw the timeline of `timed(late, 4)`: who
 # waits for whom? Solve puzzles 1, 2, 5, 8 and 9 (`puzzle(1)` shows the task).
 #
-# **Read:** [`simdist/collectives/ring.py`](../simdist/collectives/ring.py), this code for any operation and any order
-# of the ranks; [`simdist/cluster/network.py`](../simdist/cluster/network.py), the model of the time of a message;
-# Patarasuk and Yuan 2009, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel Distrib.
-# Comput. 69(2).
+# **Read:** [`simdist/collectives/ring.py`](../simdist/collectives/ring.py), the same code for any operation and any
+# order of the ranks; [`simdist/cluster/network.py`](../simdist/cluster/network.py), which models how long a message
+# takes; Patarasuk and Yuan 2009, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, J. Parallel
+# Distrib. Comput. 69(2).
 #
 # **Next:** [the zoo of collectives](02_collectives.ipynb): other algorithms, and when they are faster.
