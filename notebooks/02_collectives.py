@@ -1,10 +1,11 @@
 # %% [markdown]
 # # 2. The zoo of collectives
 #
-# simdist has eleven algorithms that sum arrays over all ranks; the ring of [notebook 1](01_ring_all_reduce.ipynb) is
-# one. Which is the fastest? On a given machine, the answer depends on the size of the array and on the number of ranks.
+# The ring of [notebook 1](01_ring_all_reduce.ipynb) is one of eleven algorithms in simdist that sum arrays over all
+# ranks. Which is the fastest? On a given machine, that depends on the size of the array and on the number of ranks.
 #
-# You do not need MPI. If it is installed, the last section compares the model with real processes.
+# You do not need MPI. If it is installed, the last section compares the model with real processes. First, a list of
+# *collectives*, the operations in which all ranks take part, each with its algorithms:
 
 # %%
 from dataclasses import replace
@@ -29,7 +30,7 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
 # %% [markdown]
 # ## What a message costs
 #
-# A message of n bytes takes α + nβ: a *latency* α, even if it is short, and a time β for each byte. Adding takes γ per
+# A message of n bytes takes the time α + nβ: a *latency* α however short it is, and β for each byte. Adding takes γ per
 # byte. Nearly all papers on collectives use this model, and so does the virtual clock here.
 
 # %%
@@ -55,26 +56,27 @@ for n in (1, 10_000, 125_000, 10_000_000):
 print(f"at α/β = {ALPHA / BETA:,.0f} bytes, half of the time is latency")
 
 # %% [markdown]
-# So an algorithm has two costs: how many messages follow **one after the other** (times α), and how many bytes pass
-# through **the busiest rank** (times β).
+# So two numbers decide what an algorithm costs: how many messages have to follow **one after the other** (times α), and
+# how many bytes pass through **the busiest rank** (times β).
 #
 # ## Three ways to all-reduce
 #
-# **Recursive doubling.** In each round, ranks exchange the *whole array* with a partner twice as far away as in the
-# round before. That takes lg p rounds (lg is the logarithm to base 2).
+# **Recursive doubling.** In each round, every rank exchanges the *whole array* with a partner that is twice as far away
+# as in the round before. That takes lg p rounds (lg is the logarithm to base 2).
 
 # %%
 collective_steps(watched("all_reduce", "recursive_doubling", ranks=4))
 
 # %% [markdown]
-# **Rabenseifner.** Exchange halves with the farthest partner, then quarters, and so on, until each rank has 1/p of the
-# sum; then run the rounds in reverse. This takes twice as many rounds, but sends no more bytes than the ring.
+# **Rabenseifner.** Every rank exchanges half of the array with the farthest partner, then a quarter with a nearer one,
+# and so on, until it has 1/p of the sum. Then the same rounds run in reverse and spread these parts. This takes twice
+# as many rounds, but sends no more bytes than the ring.
 
 # %%
 collective_steps(watched("all_reduce", "rabenseifner", ranks=4))
 
 # %% [markdown]
-# The third is **the ring**, with 2(p-1) rounds. Here you can choose any algorithm and number of ranks:
+# The third way is **the ring**, with 2(p-1) rounds. Here you can draw any algorithm on any number of ranks from 2 to 9:
 
 
 # %%
@@ -87,10 +89,10 @@ ipywidgets.interactive(show, algorithm=algorithms("all_reduce"), ranks=(2, 9))
 # %% [markdown]
 # ## Which one is fastest?
 #
-# The table shows the published costs of five algorithms on 16 ranks, in units of α, of nβ and of nγ, and the resulting
-# times for a short and for a long array. (*tree* sums along a tree to rank 0, which broadcasts the sum along the same
-# tree; in *naive* every rank sends its whole array to every other rank, one after another.) Compare them with the
-# virtual ranks' clock, which the picture calls *predicted*.
+# The table shows the published costs of five algorithms on 16 ranks: how many α, how many nβ and how many nγ. From
+# these follows the time by formula, for a short array and for a long one. Next to it stands the time on the virtual
+# ranks' clock, which the picture calls *predicted*. (*tree* sums along a tree to rank 0, which broadcasts the sum along
+# the same tree; in *naive* every rank sends its whole array to every other rank, one after another.)
 
 # %%
 ways = ["recursive_doubling", "rabenseifner", "ring", "tree", "naive"]
@@ -108,7 +110,8 @@ sweep(table)
 
 # %% [markdown]
 # Both axes are logarithmic. On the left, where the lines are flat, nearly all the time is latency; on the right, where
-# they rise steadily, it is bytes. In between, one algorithm overtakes another. To compute where, set their times equal.
+# they rise steadily, nearly all is spent on bytes. In between, one algorithm overtakes another. To find out at which
+# size, set their times equal:
 
 # %%
 lines = {way: {r.num_bytes: r.predicted_s for r in table if r.algorithm == way} for way in ways}
@@ -123,11 +126,12 @@ print(f"by hand: {alphas:g} α more equals {betas:g} nβ + {gammas:g} nγ less a
 # %% [markdown]
 # ## Lower bounds
 #
-# Suppose that a rank sends, and receives, one message at a time. Then after k messages, one after the other, it can
-# have received data from at most $2^k - 1$ others, so every all-reduce takes at least ⌈lg p⌉ α. And some rank has to
-# send at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). Below, each algorithm is a point relative to these bounds;
-# at (1, 1) both are met. The array is short. The double tree cuts a long one into segments, which follow each other
-# down the tree: that takes more latencies, but nearly the fewest bytes possible.
+# How good can an algorithm be? Suppose that a rank can send only one message and receive only one at a time. With each
+# message, the number of ranks whose data it has seen can at most double, so every all-reduce takes at least ⌈lg p⌉ α.
+# And some rank has to send at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). In the picture, each algorithm is a
+# point whose coordinates are its costs relative to these bounds; a point at (1, 1) would meet both. The picture is for
+# a short array: the double tree cuts a long one into segments that follow each other down the tree, which takes more
+# latencies but nearly the fewest bytes possible.
 
 # %%
 SPECIAL = ("direct", "hierarchical", "multi_ring")  # for ranks that share memory, and for several nodes
@@ -155,18 +159,21 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Twelve is not a power of two. Recursive doubling and Rabenseifner's algorithm therefore first add the arrays of four
-# ranks to those of four others, and so miss the bounds. The rings send the fewest bytes on any number of ranks.
+# Twelve is not a power of two. Recursive doubling and Rabenseifner's algorithm therefore have to begin by adding the
+# arrays of four ranks to those of four others. This extra round makes them miss the bounds that they meet on 16 ranks.
+# The rings send the fewest bytes on any number of ranks.
 #
 # ## A machine has a hierarchy
 #
 # A real cluster consists of *nodes*, machines with several devices each, and links inside a node are faster than links
-# between nodes. Here each rank has one link to other nodes. A flat ring leaves a node through the link of one rank,
-# while those of the other ranks are idle. The *hierarchical* all-reduce first sums inside each node, so each rank has
-# to send only its shard of the sum to another node. *multi_ring* runs as many rings as a node has ranks, each with its
-# part of the array and its own link out of the node. The table compares them on two nodes of eight H100s (GPUs made by
-# NVIDIA; their links inside a node are called NVLink, and those between nodes InfiniBand), for an array of 4 MB and one
-# of 400 MB. (The arrays are *phantoms*: they have a size but no data.)
+# between nodes. Here each rank has its own link to other nodes. A single ring leaves a node through one rank's link,
+# while the links of the other ranks are idle. Two algorithms do better. *hierarchical* first sums inside each node, so
+# that each rank has to send only its share (*shard*) of the node's sum to another node. *multi_ring* runs as many rings
+# as a node has ranks, each with its own part of the array and its own link out of the node.
+#
+# The table compares them on two nodes of eight H100s, for an array of 4 MB and one of 400 MB. (H100s are GPUs made by
+# NVIDIA; the links inside a node are called NVLink, those between nodes InfiniBand. The arrays are *phantoms*: they
+# have a size but no data.)
 
 
 # %%
@@ -184,15 +191,16 @@ for algorithm in ("recursive_doubling", "ring", "hierarchical", "multi_ring", "a
 traffic(sd.run(sums, 16, cluster=h100, args=("hierarchical",)).trace)
 
 # %% [markdown]
-# Rows send, columns receive. In the hierarchical all-reduce, each rank sends much to the next rank of its node (dark),
-# and little to one partner in the other node (light). But while the nodes sum, the links between them are idle.
-# multi_ring keeps these links busy all the time, which for the long array outweighs the additional bytes between nodes.
-# `auto`, the last line, chooses hierarchical for the short array and multi_ring for the long one.
+# The picture shows the hierarchical all-reduce; rows send, columns receive. Each rank sends much to the next rank of
+# its own node (dark), and little to its partner in the other node (light). But while the nodes sum, the links between
+# them are idle. multi_ring keeps these links busy all the time, and for the long array this outweighs the additional
+# bytes between nodes. `auto`, in the last line, chooses hierarchical for the short array and multi_ring for the long
+# one.
 #
 # ## The other collectives
 #
-# The other operations have the same trade-off. For each, the cell prints which algorithm is fastest on 16 ranks, and
-# from which size on.
+# The other operations have the same trade-off between messages and bytes. For each operation, the cell prints which
+# algorithm is fastest on 16 ranks, and from which size on.
 
 # %%
 for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"):
@@ -204,18 +212,22 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
     print(f"{operation:15} {', '.join(changes)}")
 
 # %% [markdown]
-# Why is *linear* fastest for short arrays? It posts all messages at once, so that their latencies overlap, and in this
-# model sending costs a rank only the time of the bytes. Its published formula counts the latencies one after the other,
-# as on a machine where starting each message keeps the sender busy. The bound of ⌈lg p⌉ α holds only there. Its
-# all-to-all is the fastest at every size because each rank begins with a different receiver. If all began with rank 0,
-# most ports would stand idle until their turn came. `algorithm="auto"` chooses with the cluster's model, or with the
-# measurements of `simdist bench --tune`.
+# Why is *linear* so often the fastest for short arrays? It starts all messages at once, and in this model a message
+# keeps its sender busy only for the time of its bytes, so the latencies overlap. The published formula counts them one
+# after the other, as on a machine where starting a message keeps the sender busy; only on such a machine does the bound
+# of ⌈lg p⌉ α hold. In an all-to-all, where every rank sends a different block to every other, *linear* is the fastest
+# at every size, because each rank begins with a different receiver. If all began with rank 0, most ports would be idle
+# until their turn came.
+#
+# You need not choose yourself: `algorithm="auto"` does so by the cluster's model, or by the measurements of `simdist
+# bench --tune`.
 #
 # ## Measured
 #
-# Does the model agree with measurements? Two real processes send messages back and forth and add arrays, which gives α,
-# β and γ of this machine; then they all-reduce. Each time is the shortest of 30 repetitions, because other work on the
-# machine can only make a repetition longer.
+# Does the model agree with a real machine? Two processes send messages back and forth and add arrays, which gives this
+# machine's α, β and γ. Then they all-reduce, and the picture compares the measured times with those that the model
+# predicts from α, β and γ. Each measured time is the shortest of 30 repetitions, because other work on the machine can
+# only make a repetition longer.
 
 # %%
 SIZES = [4**k for k in range(5, 11)]
@@ -265,18 +277,18 @@ else:
     display(sweep(table))
 
 # %% [markdown]
-# Where the measured time is longer than the predicted one, something that the model leaves out takes time: Python
-# between messages, caches, other programs. The title gives the median of their ratios.
+# The title gives the median ratio of the two. Where the measured time is longer, something takes time that the model
+# leaves out: Python between messages, caches, other programs.
 #
 # ## To take along
 #
-# * A collective has two costs: messages one after the other, and bytes through the busiest rank. For short arrays,
-#   minimize messages; for long ones, bytes. No algorithm minimizes both.
-# * Between short and long there is a crossover. To find it, set the times of two algorithms equal.
+# * A collective has two costs: the messages that follow one after the other, and the bytes through the busiest rank.
+#   Minimize messages for short arrays, and bytes for long ones. No algorithm minimizes both.
+# * In between there is a crossover. To find it, set the times of two algorithms equal.
 # * Match the machine: sum before you send over a slow link, or use all slow links at once.
 #
-# **Try:** Make α ten times as long: where does the crossover go? Set `RANKS = 17`. Draw the `sweep` of the `rows` of
-# `"broadcast"`. Solve puzzles 6, 7 and 10 to 13: `from simdist.puzzles import puzzle`.
+# **Try:** Make α ten times as long: where does the crossover go? Set `RANKS = 17`. Pass `"broadcast"` and its
+# algorithms to `rows`, and draw the `sweep`. Solve puzzles 6, 7 and 10 to 13: `from simdist.puzzles import puzzle`.
 #
 # **Read:** [`collectives/recursive.py`](../simdist/collectives/recursive.py),
 # [`collectives/rabenseifner.py`](../simdist/collectives/rabenseifner.py),
