@@ -1,8 +1,9 @@
 # %% [markdown]
 # # 3. Who waits for whom
 #
-# If each step needs the gradients of all workers, it takes as long as the slowest of them. What if no worker waited?
-# Then gradients are applied to weights that have changed in the meantime. This notebook measures both costs.
+# If every step needs the gradients of all workers, every step takes as long as the slowest of them. What if no worker
+# waited for another? Then a gradient would be applied to weights that have changed since it was computed. This notebook
+# measures both costs.
 #
 # You do not need MPI. Times are virtual: a slow worker is slow by exactly the factor that you set.
 
@@ -41,12 +42,14 @@ from simdist.plots import Point, consensus, loss_race, staleness, timeline, wait
 # %% [markdown]
 # ## A server, eight workers, and one of them is slow
 #
-# The task: predict the next byte of Python programs with a small network. Its loss is the mean of -ln p, where p is the
-# probability that the network gave to the byte that follows (in *nats* per byte). A *parameter server* (rank 0) holds
-# the weights. A worker computes a gradient on its part of a batch, *pushes* it to the server, and *pulls* the weights.
-# In a synchronous step the server applies the mean of all eight gradients; a gradient that it applies alone gets the
-# weight 1/8, so that eight of them count as much as one such step. Computing takes about 10 ms, with some variation;
-# rank 4 takes four times as long.
+# A small network learns to predict the next byte of Python programs. Its loss is the mean of -ln p, where p is the
+# probability that it gave to the byte that in fact follows; the unit is *nats* per byte. A *parameter server* (rank 0)
+# holds the weights. Each of eight workers computes a gradient on its part of a batch, *pushes* it to the server, and
+# *pulls* the weights.
+#
+# In *synchronous* training, the server waits for all eight gradients and applies their mean. If it instead applies each
+# gradient alone, it gives it the weight 1/8, so that eight of them count as much as one synchronous step. Computing a
+# gradient takes a worker about 10 ms, with some variation; rank 4 takes four times as long.
 
 # %%
 text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
@@ -76,9 +79,9 @@ all_in_step = race(synchronous())
 timeline(all_in_step.trace, ranks=range(6), start_s=0.3, end_s=0.5)
 
 # %% [markdown]
-# Blue is computing, hatched is waiting. (Ranks 6 to 8, not drawn, look like rank 5.) All workers start each step
-# together; seven finish early and wait for the new weights until rank 4, too, has pushed its gradient. Now without
-# waiting: the server applies each gradient as soon as it arrives.
+# Blue is computing, hatched is waiting. (Ranks 6 to 8 are not drawn; they look like rank 5.) All workers start each
+# step together. Seven finish early, and wait for the new weights until rank 4 has pushed its gradient. In
+# *asynchronous* training nobody waits: the server applies each gradient as soon as it arrives.
 
 # %%
 nobody_waits = race(asynchronous())
@@ -87,8 +90,8 @@ timeline(nobody_waits.trace, ranks=range(6), start_s=0.3, end_s=0.5)
 # %% [markdown]
 # ## Three rules
 #
-# *Bounded staleness* is a compromise: no worker may be more than s steps ahead of the slowest. After 1.5 s all are
-# asked to stop:
+# *Bounded staleness* is a compromise between the two: no worker may be more than s steps ahead of the slowest. Here all
+# three rules run for 1.5 s; then the workers are asked to stop:
 
 # %%
 runs = {"synchronous": all_in_step, "at most 3 apart": race(BoundedStaleness(3)), "asynchronous": nobody_waits}
@@ -96,8 +99,8 @@ print("the last worker ended after", ", ".join(f"{run.elapsed_s:.2f} s ({name})"
 waiting({name: run.trace for name, run in runs.items()})
 
 # %% [markdown]
-# No worker stops in the middle of a step. With bounded staleness, the workers ahead stop first, and the slow one goes
-# on until it has caught up: that is the white space in the middle picture. To give all rules the same time, the
+# No worker stops in the middle of a step. With bounded staleness, the workers that are ahead stop first, and the slow
+# one goes on until it has caught up: hence the white space in the middle picture. To give all rules the same time, the
 # comparison below counts only steps that ended within 1.5 s:
 
 
@@ -121,15 +124,16 @@ for name, run in runs.items():
 loss_race({name: points(run) for name, run in runs.items()}, unit="nats per byte")
 
 # %% [markdown]
-# The left plot shows the loss by steps, the right one by time. Per step the rules learn about equally well, but in the
-# same time the asynchronous workers make far more steps. With the bound, the fast workers soon wait for the slow one
-# again (having begun a step 3 ahead of it, they end it 4 ahead): a bound helps against workers that are slow *now and
-# then*, not against one that is always slow.
+# The left plot shows the loss by steps, the right one by time. Step by step, the three rules learn about equally well,
+# but in the same time the asynchronous workers make far more steps. With the bound, the fast workers soon get as far
+# ahead as they may, and from then on wait for the slow one in every step. (They begin their last step 3 ahead of it,
+# and so end it 4 ahead.) A bound helps against workers that are slow *now and then*, not against one that is always
+# slow.
 #
 # ## What it costs not to wait
 #
 # A worker pulls weights, computes a gradient with them, and pushes it. The *staleness* of its update is the number of
-# other updates that the server applies in between. In synchronous training it is 0.
+# other updates that the server has applied between the pull and the push. In synchronous training it is 0.
 
 # %%
 stale = {name: run.results[0].counts.staleness for name, run in runs.items()}
@@ -138,9 +142,9 @@ for name, found in stale.items():
 staleness({name: stale[name] for name in ("at most 3 apart", "asynchronous")})
 
 # %% [markdown]
-# With p equally fast workers, p-1 other updates arrive while one computes. The bound counts steps, not updates: while
-# the slow worker computes its first step, each of the seven others may push s + 1 times. Without a bound, each pushes
-# about four times whenever the slow worker computes:
+# With p equally fast workers, p-1 other updates arrive while one of them computes. A slow worker misses more. With the
+# bound, each of the seven others may push s + 1 times while the slow worker computes its first step: s limits steps,
+# not updates. Without a bound, each of them pushes about four times during every step of the slow worker:
 
 # %%
 counts = nobody_waits.results[0].counts
@@ -148,10 +152,10 @@ of = {w: [t for t, (by, _) in zip(counts.staleness, counts.applied, strict=True)
 print("mean staleness by worker:", ", ".join(f"{np.mean(found):.1f}" for found in of.values()))
 
 # %% [markdown]
-# A stale gradient points downhill from where the weights used to be. To see the effect, take the simplest loss,
-# $\frac12 w^2$, whose gradient is $w$, without noise. A step with learning rate η leaves $(1 - η)$ of $w$, so
-# synchronous training converges for any η below 2. (An asynchronous update, with its weight of 1/8, leaves $w$ less
-# $η/8$ of a $w$ that may be old.)
+# A stale gradient points downhill from where the weights used to be. What harm does that do? Take the simplest loss,
+# $\frac12 w^2$, whose gradient is $w$, without noise. A synchronous step with learning rate η turns $w$ into $(1 -
+# η)w$, so training converges for any η between 0 and 2. An asynchronous update, with its weight of 1/8, subtracts $η/8$
+# times a $w$ that may be old.
 
 
 # %%
@@ -169,13 +173,14 @@ for rate in (0.2, 0.5, 1.0, 1.5, 1.9):
     print(f"{rate:4} {left[0]:13.1e} {left[1]:14.1e}")
 
 # %% [markdown]
-# At small rates late gradients do no harm, because each update is small. At larger rates they slow convergence down. At
-# the largest rate, $w$ ends farther from the minimum than it started, although synchronous training converges.
+# At small rates stale gradients do no harm, because $w$ changes little while they are on their way. At larger rates
+# they slow convergence down. At the largest rate, $w$ ends farther from the minimum than it started, although
+# synchronous training still converges.
 #
 # ## The bound on staleness is exact
 #
-# `s` bounds how many steps ahead of the slowest a worker may be when it *begins* a step. So whenever a worker ends step
-# c, every other worker has ended step c-s-1.
+# When a worker *begins* a step, it may be at most s steps ahead of the slowest. So whenever a worker ends step c, every
+# other worker has already ended step c-s-1. The cell counts how far ahead the workers really get:
 
 # %%
 print("    s   most ahead   mean staleness   share of the time waited")
@@ -191,14 +196,15 @@ for s in (0, 1, 3, 10, inf):
     assert ahead <= s
 
 # %% [markdown]
-# With s = 0 all workers compute with the same weights, as in synchronous training; but the server applies their updates
-# one by one, so all but the first of each step count as stale. The larger s is, the less the workers wait, and the
-# staler the updates are.
+# The larger s is, the less the workers wait, and the staler their updates are. With s = 0 all workers compute with the
+# same weights, as in synchronous training. The mean staleness is not 0 only because the server applies their updates
+# one by one, so that all but the first of each step count as stale.
 #
 # ## Backup workers
 #
-# Another way to stay synchronous: start N + b workers, take the first N gradients of each step and drop the rest (Chen
-# et al. 2016). If compute times are exponentially distributed with mean 1, a step takes on average
+# You can also stay synchronous and not wait for the slowest: start N + b workers, take the first N gradients of each
+# step, and drop the rest (Chen et al. 2016). If computing takes a random time, exponentially distributed with mean 1, a
+# step takes on average
 #
 # $$ H_{N+b} - H_b, \qquad H_n = 1 + \tfrac12 + \dots + \tfrac1n. $$
 
@@ -225,15 +231,15 @@ for backups in (0, 1, 2, 4):
     assert abs(seconds / formula - 1) < 0.1
 
 # %% [markdown]
-# The first few backup workers save the most, because the last of many workers is much later than the others.
+# The first backup worker saves the most, because the last of many workers is much later than the one before it.
 #
 # ## Without a server: gossip
 #
-# In *gossip* there is no central copy of the weights. Each rank has its own, and averages them with those of its
-# neighbours on a graph; the matrix W holds the averaging coefficients. Without gradients, ranks that start apart
-# converge to their common mean. Each round leaves at most the share $\max(\lambda_2, |\lambda_n|)^2$ of the *consensus
-# error*, the squared distance from the mean; $\lambda_2$ and $\lambda_n$ are the second largest and the smallest
-# eigenvalue of W.
+# In *gossip* there is no central copy of the weights. Each rank has its own, and in every round averages them with
+# those of its neighbours on a graph; the matrix W holds the coefficients of these averages. How fast do the ranks come
+# to agree? Without gradients, they converge to their common mean. The *consensus error* is their squared distance from
+# it. Each round leaves at most the share $\max(\lambda_2, |\lambda_n|)^2$ of this error, where $\lambda_2$ and
+# $\lambda_n$ are the second largest and the smallest eigenvalue of W:
 
 
 # %%
@@ -250,12 +256,12 @@ agreed = {name: sd.run(agree, 16, args=(graph, 25)).trace for name, graph in sha
 consensus(agreed, {name: metropolis(graph).contraction for name, graph in shapes.items()}, width=5.0)
 
 # %% [markdown]
-# On a ring, values from the far side take many rounds to arrive. A rank of the exponential graph is connected to the
-# ranks 1, 2, 4, … places away; its rounds take longer, because it has more neighbours.
+# On a ring, values from the far side take many rounds to arrive. In the exponential graph, each rank is connected to
+# those 1, 2, 4, … places away. With more neighbours a round takes longer, but far fewer rounds are needed.
 #
-# Now with gradients, and with the slow worker again. In **D-PSGD** a rank waits only for its neighbours; but they wait
-# for theirs, so the delay spreads over the graph. In **AD-PSGD** a rank that is ready averages with one neighbour, and
-# does not wait for the others.
+# Now with gradients, and with the slow worker again. In **D-PSGD** a rank waits only for its neighbours, but they wait
+# for theirs, so a delay spreads over the whole graph. In **AD-PSGD** a rank that is ready averages with a single
+# neighbour, and does not wait for the others.
 
 
 # %%
@@ -284,14 +290,14 @@ for method in ("D-PSGD", "AD-PSGD"):
 loss_race(found, unit="nats per byte")
 
 # %% [markdown]
-# In D-PSGD all workers make about as many steps as the slow one, as in synchronous training. Its loss is higher: ranks
-# that average only with two neighbours have weights that stay farther apart. In AD-PSGD only the slow one is slow, as
-# in asynchronous training, but no server is needed.
+# In D-PSGD all workers make about as many steps as the slow one, as in synchronous training. Its loss is higher,
+# because the weights of ranks that average with only two neighbours stay farther apart. In AD-PSGD the slow worker
+# delays nobody else, as in asynchronous training, but no server is needed.
 #
 # ## On real processes
 #
-# The same rules run on four processes: one server and three workers, of which rank 2 sleeps, so it takes four times as
-# long. Each line shows the share of its time that each rank waited.
+# The same rules run on four processes, one server and three workers. Rank 2 sleeps, so that each of its steps takes
+# four times as long. The cell prints, for each rule, which share of its time each rank waited.
 
 # %%
 try:
@@ -303,10 +309,11 @@ except sd.WorldUnavailable as missing:
 # ## To take along
 #
 # * In synchronous training, every step takes as long as its slowest worker. In asynchronous training, gradients are
-#   stale by about p-1 updates, which is harmless only while the learning rate is small enough.
+#   stale, by about p-1 updates on average; that is harmless only if the learning rate is small enough.
 # * A bound on staleness absorbs random delays. It does not help against a worker that is always slow.
-# * Backup workers save the time of the slowest few, at the price of discarded work.
-# * Gossip needs no server: an update of one rank reaches all others in as many rounds as the diameter of the graph.
+# * With backup workers, no step waits for the slowest few; their work is discarded.
+# * Gossip needs no server. An update of one rank reaches all others after as many rounds as the diameter of the graph,
+#   the distance between its two farthest ranks.
 #
 # **Try:** Set `slow = Slowed(steady, {})`, with no slow worker: is asynchronous training still faster? Set `sigma=1.0`.
 # Add `graphs.complete(16)` to `shapes`. Use `graphs.complete` instead of `graphs.ring` in `gossiped`: what happens to
@@ -318,4 +325,4 @@ except sd.WorldUnavailable as missing:
 # a stale synchronous parallel parameter server*; Chen et al. 2016, arXiv 1604.00981; Lian et al. 2017, arXiv
 # 1705.09056, and 2018, arXiv 1710.06952.
 #
-# **Next:** [data parallel](04_data_parallel.ipynb): synchronous again, with no server in the middle.
+# **Next:** [data parallel](04_data_parallel.ipynb): synchronous again, without a server.
