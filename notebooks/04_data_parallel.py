@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 4. Data parallel
 #
-# The simplest way to use many devices: each has a replica of the whole model and a share of the batch, and all devices
-# sum their gradients. When does that cost time, and when is it free?
+# The simplest way to use many devices is to give each of them a copy (*replica*) of the whole model and a share of the
+# batch, and then to sum all their gradients. When does this sum cost time, and when is it free?
 #
 # You do not need a GPU: the clusters are simulated, and the larger models have their true sizes but no data. If MPI is
 # installed, the last program also runs on real processes.
@@ -26,8 +26,9 @@ from simdist.trace.statistics import hidden_share
 # %% [markdown]
 # ## The same as on one device
 #
-# The gradient of a mean over a batch is the mean of the gradients of its (equal) parts. So p ranks with one part each
-# make the same step as one rank with the whole batch, up to rounding. Here is the difference in 64 bits:
+# The gradient of a mean over a batch is the mean of the gradients of its equal parts. So p ranks with one part each
+# make the same step as one rank with the whole batch, up to rounding. The cell trains with 64-bit numbers, and prints
+# how far the weights differ:
 
 # %%
 text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
@@ -56,13 +57,14 @@ for p in (2, 3, 4, 8):
     assert np.abs(results[0] - alone).max() < 1e-12
 
 # %% [markdown]
-# 50 examples do not divide evenly by 3, 4 or 8. The result is still right, because `scale` gives every example the same
-# weight on any rank.
+# 50 examples cannot be divided evenly over 3, 4 or 8 ranks. The result is still right, because `scale` gives every
+# example the same weight on whichever rank it is.
 #
 # ## What a step waits for
 #
-# Now the model is the smallest GPT-2, in 16 bits, on two nodes of eight H100s each, with four texts (sequences) of
-# 1,024 tokens per rank and step. The simplest way comes first: backward, then one all-reduce of the whole gradient.
+# Now the model is the smallest GPT-2, in 16 bits, on two nodes of eight H100s each. In every step, each rank reads four
+# texts (sequences) of 1,024 tokens. Begin with the simplest way: *forward* computes the loss, *backward* the gradient,
+# and then one all-reduce sums the whole gradient.
 
 # %%
 H100 = preset("h100")
@@ -94,13 +96,13 @@ print(f"{gradient_bytes / MIB:.0f} MiB of gradient; a step takes {plain_s * 1e3:
 timeline(run.trace, ranks=(0, 1, 8), start_s=start_s)
 
 # %% [markdown]
-# The whole time of the all-reduce is added to the step, and the devices compute nothing meanwhile.
+# The all-reduce adds its whole time to the step, and meanwhile the devices compute nothing.
 #
 # ## Buckets
 #
 # Backward goes through the layers from last to first, so the last layer's gradient is complete long before the first
-# layer's. *DDP*, PyTorch's data parallelism, fills *buckets* with gradients as they become complete, and all-reduces
-# each bucket on a second *stream*, a queue of work that runs beside the first, while backward goes on.
+# layer's. *DDP*, PyTorch's data parallelism, puts gradients into *buckets* as they become complete. While backward goes
+# on, it all-reduces each full bucket on a second *stream*, a queue of work that runs beside the first.
 
 # %%
 run, start_s, bucket_s = on(16, bucket_bytes=MIB)
@@ -110,9 +112,9 @@ print(f"{hidden:.0%} of the second stream's communication overlaps with computat
 timeline(run.trace, ranks=(0, 1, 8), start_s=start_s)
 
 # %% [markdown]
-# The second row of each rank is that second stream. The last two buckets do not overlap, because backward has ended
-# when their gradients are complete: that of the first block, and the one with the embedding, by far the largest
-# parameter.
+# The second row of each rank is its second stream. The last two buckets hardly overlap: they hold the gradients of the
+# first block and of the embedding, which are complete only when backward ends. And the embedding is by far the largest
+# parameter:
 
 # %%
 model = gpt(small)
@@ -121,9 +123,9 @@ for p in largest:
     print(f"{p.name:22} {2 * p.size / MIB:6.1f} MiB")
 
 # %% [markdown]
-# **How large should a bucket be?** Large buckets start late, and a single one does not overlap at all. With small ones,
-# you pay the latency of an all-reduce more often. But a bucket is sent only when a whole layer is complete, so sizes
-# below that of a layer make no difference.
+# **How large should a bucket be?** Large buckets start late; one that holds the whole gradient does not overlap at all.
+# Small buckets cost the latency of an all-reduce more often. (A bucket is sent only when a whole layer is complete, so
+# below the size of a layer nothing changes.) The picture shows the time of a step relative to that without buckets:
 
 # %%
 sizes = [MIB, 8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB]
@@ -149,7 +151,8 @@ with style.styled():
 fig
 
 # %% [markdown]
-# With the slider, watch how the second stream changes:
+# If each message between the nodes takes long, small buckets make the step slower than no buckets do. With the slider,
+# watch how the second stream changes:
 
 
 # %%
@@ -163,9 +166,8 @@ ipywidgets.interactive(with_buckets, log2_mib=(-4, 8))
 # %% [markdown]
 # ## Accumulate
 #
-# If a batch does not fit in memory, split it into *micro-batches*, accumulate their gradients, and all-reduce only
-# after the last one. That sends the same bytes for a batch of any size, so the larger the batch, the less communication
-# matters.
+# If a batch does not fit in memory, split it into *micro-batches*, add up their gradients, and all-reduce only after
+# the last one. A batch of any size then sends the same bytes, so the larger the batch, the less communication matters.
 
 # %%
 print("  texts/rank   micro-batches   step, ms     ms/text     MiB sent/text")
@@ -177,8 +179,8 @@ for texts in (1, 2, 4, 8):
 # %% [markdown]
 # ## More ranks
 #
-# With twice the ranks and twice the batch, a step ideally takes as long as before (*weak scaling*). How much is lost to
-# communication? Here each rank has 16 texts of 256 tokens:
+# With twice the ranks and twice the batch, a step ideally takes as long as before; this is called *weak scaling*. How
+# much is lost to communication? Here each rank has 16 texts of 256 tokens:
 
 # %%
 counts = [1, 2, 4, 8, 16, 32]
@@ -204,11 +206,14 @@ fig
 # %% [markdown]
 # ## Large batches
 #
-# Data parallelism on many ranks means large batches, and a large batch is useful only if the model learns more from it.
-# With k times the batch, one step replaces k. To make as much progress in it, the *linear scaling rule* multiplies the
-# learning rate by k. Because that is too much at the beginning, a *warm-up* raises the rate over the first steps (Goyal
-# et al. 2017). As shown above, the number of ranks does not change the result; here one rank computes the whole batch.
-# Every run sees the same number of examples.
+# Data parallelism on many ranks means large batches, and a larger batch is useful only if the model learns more from
+# it. With k times the batch, one step has to replace k steps. To make as much progress as these, the *linear scaling
+# rule* multiplies the learning rate by k. At the beginning that is too much, so a *warm-up* raises the rate gradually
+# over the first steps (Goyal et al. 2017).
+#
+# The cell compares the three: the same rate as before, k times the rate, and that with a warm-up. Every run sees the
+# same number of examples. One rank computes the whole batch, because the number of ranks does not change the result, as
+# shown above.
 
 # %%
 EXAMPLES = 20_480
@@ -241,14 +246,15 @@ for batch_size in (32, 128, 512, 1024):
     print(f"{batch_size:5} {steps:7} {losses[0]:16.3f} {losses[1]:14.3f} {losses[2]:15.3f}")
 
 # %% [markdown]
-# Read a row from left to right: the rule lowers the loss for every larger batch. A warm-up costs a little at moderate
-# rates, and helps at the highest. Read a column from top to bottom: with the rule, a larger batch first does no harm,
-# but then the loss rises. More ranks then gain nothing: no network can lift this limit of data parallelism.
+# Read a row from left to right: for every batch larger than the first, the rule lowers the loss. A warm-up costs a
+# little at moderate rates, and helps at the highest. Read a column from top to bottom: with the rule, a larger batch
+# does no harm at first, but then the loss rises. From there on more ranks gain little, however fast the network: this
+# is the limit of data parallelism.
 #
 # ## On real processes
 #
-# Here `trained`, from the beginning of this notebook, runs on four processes. They add in the same order as virtual
-# ranks, so the weights are not just close: they are bit-identical.
+# Here `trained`, from the beginning of this notebook, runs on four processes. They add in the same order as the virtual
+# ranks, so the weights are not just close but bit-identical.
 
 # %%
 try:
@@ -265,12 +271,12 @@ else:
 # %% [markdown]
 # ## To take along
 #
-# * Data parallel training gives the same weights as training on one rank, up to rounding: check that it does.
-# * A step all-reduces the gradient once, however large the batch. More examples per rank, accumulation and buckets make
-#   that cost small.
-# * Buckets overlap communication with backward, except for the last ones. Their size is a compromise between latency
-#   and overlap.
-# * In the end, the largest batch from which the model still learns decides how many ranks are useful.
+# * Data parallel training gives the same weights as training on one rank, up to rounding. Check that yours does.
+# * A step all-reduces the gradient once, however large the batch. To make this cost small, give each rank more
+#   examples, accumulate, and use buckets.
+# * Buckets overlap communication with backward, except for the last ones. Their size is a compromise: small ones
+#   overlap more, large ones cost fewer latencies.
+# * In the end, the number of useful ranks is limited by the largest batch from which the model still learns more.
 #
 # **Try:** Use `preset("v100")`, whose network is slower. Pass `algorithm="ring"` to `DataParallel`. Use `bucket_bytes`
 # in `trained`, on real processes. Solve puzzles 4 and 14 to 17.
@@ -280,4 +286,4 @@ else:
 # al. 2020, *PyTorch Distributed*, arXiv 2006.15704; Goyal et al. 2017, *Accurate, large minibatch SGD*, arXiv
 # 1706.02677.
 #
-# **Next:** [where the memory goes](05_memory.ipynb): every rank holds the same weights. Why?
+# **Next:** [where the memory goes](05_memory.ipynb): all ranks hold the same weights. Do they have to?
