@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 5. Where the memory goes
 #
-# A model of one and a half billion weights fits on a USB stick. Training it takes many times as much memory. What fills
-# this memory, and which part of it does a rank not need to hold?
+# A model of one and a half billion weights fits on a USB stick, but training it takes many times as much memory. What
+# fills this memory, and which part of it can a rank do without?
 #
-# You need Python and NumPy, but no GPU: the models here have their true sizes, but no data. A *phantom* array has a
-# shape and a dtype but no contents, so eight virtual ranks can train GPT-2 XL on eight simulated H100s in this process.
-# Every message and every allocation has the size that it has in a real run.
+# You need Python and NumPy, but no GPU: the models have their true sizes, but most of them consist of *phantom* arrays,
+# which have a shape and a dtype but no contents. So eight virtual ranks can train GPT-2 XL on eight simulated H100s in
+# this process, and every message and every allocation has the size that it has in a real run.
 
 # %%
 from functools import partial
@@ -32,8 +32,8 @@ H100 = preset("h100")
 # %% [markdown]
 # ## Sixteen bytes per weight
 #
-# Today's standard is Adam in *mixed precision*: forward and backward compute in 16 bits, the update in 32. For each
-# weight, a rank then keeps:
+# Most models are trained with Adam in *mixed precision*: forward and backward compute in 16 bits, and the update in 32.
+# For each weight, a rank then keeps:
 
 # %%
 xl = Shape(layers=48, width=1600, heads=25, context=1024, vocabulary=50257)  # GPT-2 XL
@@ -45,15 +45,15 @@ total = sum(per_weight.values())
 print(f"{'all':>14}  {total:2} bytes  {total * weights / GIB:6.2f} GiB for {weights:,} weights")
 
 # %% [markdown]
-# The weights themselves are an eighth of the total. The last three parts are the *optimizer state*, which the update
-# keeps from step to step; $m$ and $v$ are running means of the gradient and of its square. All of this is needed before
-# the model has read a single token.
+# The weights themselves are an eighth of the total. The last three lines are the *optimizer state*, which the update
+# keeps from step to step: the *master weight* is the weight in 32 bits, and $m$ and $v$ are running means of the
+# gradient and of its square. All this memory is needed before the model has read a single token.
 #
 # ## The ledger
 #
-# A *ledger* records which memory is in use, and for what. Code that allocates a lasting array reports it to the ledger,
-# which subtracts the array when it is freed. Below, one rank trains on two texts (sequences) of 1,024 tokens, with a
-# ledger that reads the rank's clock.
+# And when it reads? A *ledger* records how much memory is in use, and for what: code that allocates a lasting array
+# reports it to the ledger, which subtracts the array when it is freed. Below, one rank trains on two texts (sequences)
+# of 1,024 tokens. The ledger reads the rank's clock, so that you can see the memory over time:
 
 # %%
 adam = Recipe("adamw", precision=precision("bf16"))
@@ -82,11 +82,11 @@ alone = sd.run(train, ranks=1, cluster=H100, args=(xl, 0, TEXTS)).results[0]
 memory(alone.moments)
 
 # %% [markdown]
-# Forward is the rising slope: each layer keeps *activations* that its backward will need. Backward is the falling
-# slope: it frees them in the opposite order. The peak is where forward ends and backward begins.
+# The rising slope is forward, in which each layer keeps the *activations* that its backward will need. The falling
+# slope is backward, which frees them in the opposite order. The peak is where forward ends and backward begins.
 #
-# All of this can be predicted. **Measured** is the ledger's record; **predicted** is computed from the model's shape
-# before anything runs; the third column is the **papers'** count.
+# All of this can be predicted. In the table, **measured** is the ledger's record, **predicted** is computed from the
+# model's shape before anything runs, and the last column is what the **papers** count:
 
 # %%
 promised = replicated_memory(weights, adam, xl, sequences=TEXTS)
@@ -97,8 +97,8 @@ for category, measured, predicted, paper in memory_rows(alone, promised):
     assert predicted is None or predicted == measured
 
 # %% [markdown]
-# *Buffers* are the arrays passed from one layer to the next. The papers count more activations than are kept here.
-# These are the largest differences in a block, and their reasons:
+# *Buffers* are the arrays passed from one layer to the next. The papers count more activations than this code keeps.
+# The cell prints the largest differences in a block, and the reason for each:
 
 # %%
 for entry in activations(xl, sequences=TEXTS):
@@ -109,12 +109,13 @@ for entry in activations(xl, sequences=TEXTS):
 # %% [markdown]
 # ## Why should every rank keep a copy?
 #
-# In data parallelism every rank keeps all of this, and after each step all of them hold the same weights, the same
-# master weights, the same $m$ and the same $v$. *ZeRO*, the zero redundancy optimizer, lets each of $p$ ranks keep only
-# $1/p$, in three stages:
+# In data parallelism every rank keeps all 16 bytes per weight, although after each step all ranks hold the same
+# weights, the same master weights, the same $m$ and the same $v$. *ZeRO*, the zero redundancy optimizer, lets each of
+# $p$ ranks keep only $1/p$ (a *shard*) of these. It does so in three stages, each of which shards more:
 #
-# * **stage 1**: the optimizer state. Each rank updates its shard of the weights, then all gather the shards;
-# * **stage 2**: also the gradients. A rank receives only the sums for the weights that it will update;
+# * **stage 1**: the optimizer state. Each rank updates its shard of the weights, and an all-gather gives the updated
+#   weights to all;
+# * **stage 2**: also the gradients. A rank receives only the sums of gradients for the weights that it will update;
 # * **stage 3**: also the weights. A layer is gathered just before it is used, and freed afterwards.
 
 # %%
@@ -156,13 +157,14 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Most of what remains is activations. They belong to a rank's own texts, and no other rank holds them, so there is no
-# redundancy for ZeRO to remove.
+# Most of what remains is activations. They belong to a rank's own texts, and no other rank holds them, so ZeRO finds no
+# redundancy in them.
 #
 # ## What it costs
 #
-# Stages 1 and 2 replace the all-reduce by a reduce-scatter of gradients and an all-gather of weights, the two halves of
-# an all-reduce (notebook 1), so they send the same bytes. Stage 3 gathers the weights once more, for backward.
+# What does ZeRO pay for this in messages? Stages 1 and 2 replace the all-reduce of gradients by a reduce-scatter of
+# gradients and an all-gather of weights. These are the two halves of an all-reduce (notebook 1), so the ranks send as
+# many bytes as before. Stage 3 gathers the weights once more, for backward.
 
 # %%
 print("                elements sent per rank and weight      time of a step")
@@ -180,10 +182,12 @@ assert times[3] <= times[0]
 
 # %% [markdown]
 # Stage 3 sends more, yet its step takes no longer than that of data parallelism: most of its communication overlaps
-# with computation, and each rank updates only an eighth of the weights. You can see it below, for a smaller model on 4
-# ranks in stage 3. In Jupyter the first cell shows an interactive page, with each rank's memory under its two streams:
-# the **wheel** zooms, **dragging** moves, and a **click** on a collective draws its messages. (`simdist plot trace.json
-# --html` makes such a page of any recorded run.) The second cell draws a static picture.
+# with computation, and each rank updates only an eighth of the weights.
+#
+# The next two cells show this overlap, for a smaller model on 4 ranks in stage 3. In Jupyter, the first shows an
+# interactive page, with each rank's memory under its two streams: the **wheel** zooms, **dragging** moves, and a
+# **click** on a collective draws its messages. (`simdist plot trace.json --html` makes such a page of any recorded
+# run.) The second draws a static picture.
 
 # %%
 small = Shape(layers=3, width=1024, heads=16, context=512)
@@ -195,15 +199,16 @@ timeline_page(small_run.trace, ranks=[0, 1], start_s=first.start_s)
 small_run.trace.plot(ranks=[0, 1], start_s=first.start_s)
 
 # %% [markdown]
-# While layer *i* computes, the weights of layer *i* + 1 are being gathered. A gathered layer is needed only briefly;
-# the ledger counts it as *communication*.
+# While one layer computes, the weights of the next are gathered. A gathered layer is needed only briefly; the ledger
+# counts it as *communication*.
 #
 # ## Several nodes: which ranks share?
 #
-# That works well on one node. On several, stage 3 gathers every layer over the network. In *hybrid sharding* the ranks
-# of a node share one replica of the model: weights are gathered inside the node, and only sums of shards go between
-# nodes, once per step. That takes more memory; the time that it saves depends on the network. Below are four nodes of
-# eight H100s: with a 400 Gb/s network card for each GPU, and with one card of 100 Gb/s for all eight.
+# That works well on one node. On several nodes, stage 3 gathers every layer over the network. In *hybrid sharding*, the
+# ranks of each node share one replica of the model. Weights are then gathered inside the node, and only the sums of
+# gradients go between nodes, once per step. That takes more memory; how much time it saves depends on the network. The
+# table is for four nodes of eight H100s, once with a network card of 400 Gb/s for each GPU, and once with a single card
+# of 100 Gb/s for all eight.
 
 # %%
 big = Shape(layers=24, width=2048, heads=16, context=2048, vocabulary=50257)
@@ -226,13 +231,13 @@ for shards, name in {32: "all 32 share one", 8: "each node has one", 1: "each ra
 assert slow_s[8] < min(slow_s[32], slow_s[1])
 
 # %% [markdown]
-# With fast cards, sharding by node saves no time: it only takes more memory, and a longer update. With the slow card it
-# is the fastest.
+# With fast cards, hybrid sharding (*each node has one*) saves no time: it only takes more memory, and each rank has
+# more weights to update. With the slow card it is the fastest.
 #
 # ## Is it still the same training?
 #
-# Now with real arrays: a small GPT learns random bytes on 4 ranks, for five steps in float64, with data parallelism and
-# with each stage. Do the weights agree?
+# Now with real arrays. A small GPT learns random bytes on 4 ranks for five steps in float64, once with data parallelism
+# and once with each stage of ZeRO. Do the weights agree?
 
 
 # %%
@@ -259,14 +264,15 @@ for stage in (1, 2, 3):
     assert np.allclose(sum(parts), whole, rtol=0, atol=1e-12)
 
 # %% [markdown]
-# Each rank returns its shard, and zeros elsewhere; the shards add up to the weights of data parallelism.
+# Each rank returned its shard, with zeros elsewhere. The shards add up to exactly the weights of data parallelism.
 #
 # ## Activations: recompute them
 #
-# The activations for backward can be kept, or computed again. *Selective* recomputation discards what attention
-# computes from its queries, keys and values, which takes much memory and little work. *Full* recomputation keeps only
-# the input of each block and runs its forward a second time. *FlashAttention* never stores the matrix of probabilities:
-# it computes the scores of one tile of queries and keys, uses them and discards them; backward recomputes them.
+# ZeRO leaves the activations whole. But a rank need not keep them all until backward: it can compute some of them
+# again. *Selective* recomputation discards what attention computes from its queries, keys and values, which takes much
+# memory but little work. *Full* recomputation keeps only the input of each block, and runs the block's forward a second
+# time. *FlashAttention* never stores the whole matrix of scores: it computes one tile of it at a time, uses it and
+# discards it, and backward computes it again.
 
 # %%
 ways = {}
@@ -297,14 +303,16 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Flash saves as much memory as selective recomputation. It also saves time, although it does more arithmetic than
-# without recomputation: its scores never leave the chip, so they do not go through the device's memory, which is slow
-# compared with the arithmetic. Full recomputation saves the most memory, and takes the most time.
+# Full recomputation saves the most memory, and takes the most time. FlashAttention saves as much memory as selective
+# recomputation, and it also saves time, although it does more arithmetic than a step without recomputation. The reason
+# is that its scores never leave the chip: they do not go through the device's memory, which is slow compared with the
+# arithmetic.
 #
 # ## Offload: memory that is not on the device
 #
-# The host has memory, too. You can keep the optimizer state there, and run the update there. Then gradients go over the
-# PCIe link to the host, and new weights come back: 2 bytes each way for every weight of the rank's shard.
+# The computer that a GPU is plugged into, its *host*, has memory, too. You can keep the optimizer state there, and run
+# the update there. Then the gradients go over the PCIe link to the host, and the new weights come back: 2 bytes each
+# way for every weight of the rank's shard. This saves memory on the device and costs time:
 
 # %%
 print("GPT-2 XL, ZeRO 2, 8 ranks           GiB on the device    time of a step")
@@ -332,8 +340,9 @@ for name in ("float32", "bf16"):
     print(f"1 + 100 x 0.001 in {name:8} = {float(x):.4f}")
 
 # %% [markdown]
-# In bf16 the sum has not changed: each update is smaller than half of the last bit. That is why there are 32-bit
-# *master weights*, and why mixed precision halves activations and messages, but saves none of the 16 bytes per weight:
+# In bf16 the sum has not changed, because each update is smaller than half of the last bit. That is what the 32-bit
+# master weights are for. Because of them, mixed precision halves activations and messages, but saves none of the 16
+# bytes per weight:
 
 # %%
 for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw8bit")):
@@ -344,12 +353,12 @@ for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw
     print(f"{name:8} {optimizer:10} {of_weights:5.2f} bytes per weight, {kept_bytes / GIB:5.2f} GiB of activations")
 
 # %% [markdown]
-# The last line keeps $m$ and $v$ in 8 bits each, with one scale per block of 2,048.
+# The optimizer in the last line keeps $m$ and $v$ in 8 bits each, with a common scale for each block of 2,048 numbers.
 #
 # ## Does it fit?
 #
-# Memory can be predicted before anything runs, so you can compute whether a model fits. For models of the GPT-3
-# family's sizes, the table shows the first ZeRO stage that fits into 80 GB, with one text per rank and full
+# Because memory can be predicted, you can compute whether a model fits before you run it. For models of the sizes of
+# the GPT-3 family, the table shows the lowest ZeRO stage that fits into 80 GB, with one text per rank and full
 # recomputation. (Stage 0 is plain data parallelism.)
 
 # %%
@@ -372,19 +381,19 @@ for name, (layers, width, heads) in family.items():
     print(f"{name:11}" + "".join(f"{cell:>8}" for cell in cells))
 
 # %% [markdown]
-# Where the table says *no*, data parallelism is not enough, with any stage of ZeRO. The next notebooks split the layers
-# themselves.
+# Where the table says *no*, no stage of ZeRO is enough. The next notebooks split the layers themselves.
 #
 # ## To take along
 #
 # * Adam in mixed precision keeps 16 bytes per weight; only 2 of them are the weight itself.
-# * ZeRO's stages shard what all ranks would otherwise replicate: state, gradients, weights. Stages 1 and 2 send no more
-#   than data parallelism does, stage 3 sends 1.5 times as much, and all of them train to the same weights. Hybrid
-#   sharding keeps most of that traffic inside nodes.
-# * Activations belong to a rank's own texts. Recomputation trades them for time; more data parallel ranks do not help.
+# * ZeRO shards what every rank would otherwise hold: stage 1 the optimizer state, stage 2 also the gradients, stage 3
+#   also the weights. Stages 1 and 2 send no more than data parallelism, stage 3 sends 1.5 times as much, and all train
+#   to the same weights. Hybrid sharding keeps most of this traffic inside nodes.
+# * Activations belong to a rank's own texts, so sharding over data parallel ranks does not reduce them. Recomputation
+#   trades them for time.
 #
-# **Try:** Set `TEXTS = 8` in the first run: which category grows? Which stage would you choose for 1.3 B on 8 ranks
-# with 16 texts each, and which without recomputation (`recompute="none"`)? Draw `memory(runs[3].results[0].moments)`:
+# **Try:** Set `TEXTS = 8` in the first run: which category grows? Which stage would you choose for the 1.3 B model on 8
+# ranks with 16 texts each? And without recomputation (`recompute="none"`)? Draw `memory(runs[3].results[0].moments)`:
 # how does the memory of stage 3 rise and fall? Solve puzzles 18 and 19.
 #
 # **Read:** [`simdist/parallel/zero/zero.py`](../simdist/parallel/zero/zero.py) (Rajbhandari, Rasley, Ruwase, He 2020,
@@ -395,4 +404,5 @@ for name, (layers, width, heads) in family.items():
 # [`simdist/parallel/zero/offload.py`](../simdist/parallel/zero/offload.py) (Ren et al. 2021, *ZeRO-Offload*, arXiv
 # 2101.06840); [`simdist/arrays/ledger.py`](../simdist/arrays/ledger.py).
 #
-# **Next:** [tensor and sequence parallel](06_tensor_and_sequence.ipynb): splitting a layer, and splitting its input.
+# **Next:** [tensor and sequence parallel](06_tensor_and_sequence.ipynb): how to split a layer, and how to split its
+# input.
