@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 6. Tensor and sequence parallel
 #
-# A layer may be too large for one device, or too slow on it. And a text (a sequence of tokens) may be so long that its
-# activations do not fit. How do several ranks share *one layer*, and how do they share *one sequence*?
+# A layer may be too large for one device, or too slow on it. A text (a sequence of tokens) may be so long that its
+# activations do not fit. How can several ranks share *one layer*, and how can they share *one sequence*?
 #
-# You need [notebook 1](01_ring_all_reduce.ipynb), for what a rank and an all-reduce are. It helps to have read [where
-# the memory goes](05_memory.ipynb), which introduces phantom arrays and the ledger. One cell near the end runs on four
-# real processes, if MPI is installed.
+# You need to know what a rank and an all-reduce are ([notebook 1](01_ring_all_reduce.ipynb)). It helps to have read
+# [where the memory goes](05_memory.ipynb), which introduces phantom arrays and the ledger. One cell near the end runs
+# on four real processes, if MPI is installed.
 
 # %%
 from dataclasses import replace
@@ -33,15 +33,15 @@ H100 = preset("h100")  # nodes of eight; fast links inside (NVLink), slower ones
 # %% [markdown]
 # ## Columns, then rows
 #
-# The larger half of a transformer block is an MLP, $y = \text{relu}(x A)\,B$. Split $A$ by columns and $B$ by rows,
-# with one piece of each per rank:
+# A transformer block consists of attention and an MLP. The MLP is the larger half: $y = \text{relu}(x A)\,B$. Split $A$
+# by columns and $B$ by rows, and give each rank one piece of both:
 #
 # $$ x\,[A_0 | A_1] = [x A_0 | x A_1] \qquad\qquad
 # [z_0 | z_1] \begin{bmatrix} B_0 \\ B_1 \end{bmatrix} = z_0 B_0 + z_1 B_1 $$
 #
-# Every rank has all of $x$. It computes its own columns of $x A$, applies the relu to get its $z$, and multiplies that
-# by its rows of $B$. The result is a *partial sum* of $y$. So far no message was needed; one all-reduce adds the
-# partial sums.
+# Every rank has all of $x$. It computes its own columns of $x A$, applies the relu to get its $z$, and multiplies this
+# by its rows of $B$. The result is a *partial sum* of $y$. So far no message was needed. Then one all-reduce adds the
+# partial sums of all ranks:
 
 # %%
 random = np.random.default_rng(0)
@@ -65,9 +65,9 @@ print(f"largest difference from one rank: {max(np.abs(y - whole).max() for y in 
 assert all(np.allclose(y, whole) for y in run.results)
 
 # %% [markdown]
-# What if you split the other way round, first by rows, then by columns? Then $x A$ is a sum over ranks. Because
-# $\text{relu}(a + b) \ne \text{relu}(a) + \text{relu}(b)$, you need an all-reduce *between* the two, of an array four
-# times as wide, and an all-gather after them:
+# What if you split the other way round, $A$ by rows and $B$ by columns? Then $x A$ is a sum over ranks, and it has to
+# be complete before the relu, because $\text{relu}(a + b) \ne \text{relu}(a) + \text{relu}(b)$. So you need an
+# all-reduce *between* the two products, of an array four times as wide, and an all-gather after them:
 
 
 # %%
@@ -89,10 +89,11 @@ for name, found in (("columns, then rows", run), ("rows, then columns", other)):
 # %% [markdown]
 # ## A whole model
 #
-# The other half of a block, attention, can be split in the same way. Its heads are independent, so each rank gets some
-# heads (columns of the queries, keys and values), and the matching rows of the projection after them. That leaves the
-# embedding and the logits, which are split along the vocabulary. `MeshParts` splits a GPT over a *mesh*, a grid of
-# ranks with named axes. Along the axis `tp`, *tensor parallel*, ranks share layers.
+# Attention, the other half of a block, is split in the same way. Its heads are independent, so each rank gets some of
+# them: their columns of the queries, keys and values, and the matching rows of the projection that follows. The
+# embedding and the logits are split along the vocabulary. `MeshParts` splits a GPT like this over a *mesh*, a grid of
+# ranks with named axes. The ranks along the axis `tp`, for *tensor parallel*, share layers. The picture shows which
+# rank holds what:
 
 # %%
 small = Shape(layers=1, width=24, heads=4, context=8, vocabulary=32)
@@ -107,17 +108,20 @@ shards(sd.run(places, ranks=4).results)
 
 # %% [markdown]
 # Nearly everything large is split: `qkv` (queries, keys, values) and `hidden` (the MLP's $A$) by columns, `attended`
-# (the projection after attention) and `thought` ($B$) by rows, the embedding of tokens along the vocabulary. Grey
-# parameters are replicated on all ranks: norms, the biases of the row-parallel layers, the position embedding.
+# (the projection after attention) and `thought` ($B$) by rows, the embedding of tokens along the vocabulary. The grey
+# parameters are replicated on all ranks: the norms, the biases of the layers that are split by rows, and the position
+# embedding.
 #
 # ## What it costs
 #
-# Each block all-reduces twice in forward, once after attention and once after the MLP, and twice in backward, where the
-# gradient with respect to $x$ is a sum over the ranks. (The Megatron-LM paper draws these as *f*, where $x$ enters the
-# split layers: it does nothing in forward and all-reduces in backward; and as *g*, where $y$ leaves them, with the two
-# exchanged.) For an all-reduce of $n$ bytes a rank sends $2n\frac{t-1}{t}$, so with $b$ sequences of $s$ tokens and a
-# width of $h$ it sends $8\,bsh\frac{t-1}{t}$ numbers per block. Embedding and logits need two more all-reduces. The
-# table is for four blocks of a model of width 4,096, with phantom arrays of true size:
+# Each block all-reduces twice in forward, once after attention and once after the MLP. It also does so twice in
+# backward, where the gradient with respect to $x$ is a sum over the ranks. (The Megatron-LM paper draws two operators:
+# *f*, where $x$ enters the split layers, does nothing in forward and all-reduces in backward; *g*, where $y$ leaves
+# them, does the reverse.)
+#
+# In an all-reduce of $n$ numbers over $t$ ranks, a rank sends $2n\frac{t-1}{t}$. So with $b$ sequences of $s$ tokens
+# and a width of $h$, it sends $8\,bsh\frac{t-1}{t}$ numbers per block. The embedding and the logits need two more
+# all-reduces. The table is for a model of four blocks of width 4,096, with phantom arrays of true size:
 
 # %%
 wide = Shape(layers=4, width=4096, heads=32, context=2048)
@@ -176,15 +180,15 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Tensor parallelism communicates in every layer, and its messages do not overlap with computation, because the next
-# product needs their sum. So use it inside a node, where links are fast.
+# Beyond one node, more ranks make the step slower. Tensor parallelism communicates in every layer, and its messages do
+# not overlap with computation, because the next product needs their sum. So use it inside a node, where links are fast.
 #
 # ## The rest of the layer
 #
-# Between the split layers, every rank does the same work on the same $x$: norms, dropout, residual sums. This work
-# takes little time, but every rank keeps a copy of its activations. *Megatron's sequence parallelism* splits this work
-# **along the tokens**. The all-reduce separates into its two halves: a reduce-scatter leaves each rank with some of the
-# tokens, and an all-gather collects them again where the next split layer begins.
+# Between the split layers, every rank does the same work on the same $x$: norms, dropout, residual sums. This takes
+# little time, but every rank keeps a copy of the activations. *Megatron's sequence parallelism* splits this work
+# **along the tokens**. To do so, it separates the all-reduce into its two halves: a reduce-scatter leaves each rank
+# with some of the tokens, and an all-gather collects them again where the next split layer begins.
 
 # %%
 print("tp 8                              activations      numbers sent / bsh")
@@ -193,23 +197,23 @@ for name, shared in (("norms etc. kept on all ranks", False), ("norms etc. split
     print(f"{name:34}{activations / 2**20:8.1f} MiB{sent / block:18.2f}")
 
 # %% [markdown]
-# (Ranks send more numbers, because they do not keep the gathered input either: backward gathers it again.)
+# The ranks send more, because they do not keep the gathered input of a split layer either: backward gathers it again.
 #
 # ## Splitting the sequence
 #
-# Now the other direction. Give each of $p$ ranks $1/p$ of the *tokens* of every sequence, from the first layer to the
-# last. Most layers work on each token separately and need no change. Attention does: each query needs all keys before
-# it, on any rank. There are two ways to bring them together.
+# Instead of the layers, you can split the sequence: give each of $p$ ranks $1/p$ of the *tokens*, from the first layer
+# to the last. Most layers work on each token separately, so nothing changes for them. Attention is different: a query
+# needs all keys before it, on whichever rank they are. There are two ways to bring them together.
 #
-# * **Ulysses** needs two all-to-alls. Before attention, each rank sends the other heads of its own tokens and receives
-#   the other tokens of its own heads, so that it can compute ordinary attention. Afterwards, the second all-to-all
-#   reverses this.
-# * In **ring attention** queries stay, and the keys and values of all ranks go round a ring, one block at a time. A
-#   running softmax accumulates each query's result over the blocks, so no rank ever holds all keys.
+# * **Ulysses** exchanges tokens for heads. Before attention, an all-to-all gives each rank all tokens of some of the
+#   heads, so that it can compute ordinary attention for these heads. Afterwards, a second all-to-all gives each rank
+#   all heads of its own tokens again.
+# * In **ring attention** the queries stay where they are, and the keys and values of all ranks go round a ring, one
+#   block at a time. A running softmax accumulates each query's result block by block, so no rank ever holds all keys.
 #
 # For $N$ tokens of width $h$, a rank sends $4\frac{Nh}{p}\frac{p-1}{p}$ numbers in Ulysses (the queries, keys, values
-# and results of its tokens, except its own share), and $2\frac{Nh}{p}(p-1)$ in the ring (a block of keys and values,
-# $p-1$ times).
+# and results of its tokens, except for its own heads), and $2\frac{Nh}{p}(p-1)$ in the ring (a block of keys and
+# values, $p-1$ times).
 
 # %%
 TOKENS, HEADS, WIDTH = 48, 8, 32
@@ -241,16 +245,17 @@ for p in (2, 4, 8):
         assert error < 1e-12 and items(run) == formula
 
 # %% [markdown]
-# Both match attention on one rank, up to rounding. With more ranks, a rank sends less in Ulysses, while in the ring all
-# keys and values pass through every rank. But Ulysses needs at least as many heads as ranks, and ring attention
-# overlaps its messages with the work on the block that has already arrived.
+# Both agree with attention on one rank, up to rounding. With more ranks, a rank sends less in Ulysses, but not in the
+# ring, where all keys and values pass through every rank. On the other hand, Ulysses needs at least as many heads as
+# ranks, and only the ring overlaps its messages with computation: while a block is in flight, each rank works on the
+# one that has already arrived.
 #
 # ## Zigzag
 #
-# A causal query attends only to its own token and those *before* it. If the ranks get consecutive parts of the sequence
-# in order, the first rank has the least to do, and all wait for the last. The remedy is to cut the sequence into $2p$
-# parts, and to give each rank one from the front and one from the back. The bars add up the work of forward and
-# backward, by the rank whose keys it is on:
+# In a GPT, a query attends only to its own token and to those *before* it. If each rank gets one consecutive part of
+# the sequence, the first rank has the least to do, and all wait for the last. *Zigzag* cuts the sequence into $2p$
+# parts instead, and gives each rank one from the front and one from the back. A bar is the work of one rank in forward
+# and backward; its colours say whose keys the rank works on:
 
 # %%
 long = Shape(layers=1, width=4096, heads=32, context=32768)
@@ -266,7 +271,8 @@ for name, run in by_split.items():
     print(f"{name:9} the slowest rank takes {passes[0]:4.1f} ms forward, {passes[1]:4.1f} ms backward")
 
 # %% [markdown]
-# The timeline shows two of the four ranks. While a rank works on one block of keys, the next block is in flight.
+# With zigzag all ranks have the same work, and the slowest takes less time. The timeline shows two of the four ranks in
+# forward: while a rank works on one block of keys, the next block is in flight.
 
 # %%
 zigzag = by_split["zigzag"].trace
@@ -274,7 +280,7 @@ forward = next(s for s in zigzag if s.name == RINGS[0] and s.rank == 0)
 timeline(zigzag, ranks=[0, 1], start_s=forward.start_s, end_s=forward.end_s, arrows=True)
 
 # %% [markdown]
-# Here are the messages of a rank in each pass, **measured** in the trace and **counted** in advance:
+# How much does a rank send in each pass? The cell prints it as **measured** in the trace and as **counted** in advance:
 
 # %%
 for backwards, name in enumerate(RINGS):
@@ -289,8 +295,8 @@ for backwards, name in enumerate(RINGS):
 # %% [markdown]
 # ## How long can a sequence be?
 #
-# The memory for activations limits the length of a sequence. From each group of lines to the next, the sequence and the
-# number of ranks that share it double:
+# The memory for activations limits the length of a sequence. In the table, both the sequence and the number of ranks
+# that share it double from each group of lines to the next:
 
 # %%
 print("   tokens   ranks      activations/rank        time")
@@ -302,10 +308,10 @@ for p in (1, 2, 4, 8):
         print(f"{shape.context:9,}{p:8}{activations / GIB:15.2f} GiB{seconds * 1e3:15.1f} ms   {name}")
 
 # %% [markdown]
-# With ring attention, a rank's memory stays the same. Ulysses takes more: each rank attends to the whole sequence and
-# stores all scores of its heads, whose number grows with the square of the length; with flash (notebook 5) it never
-# stores more than a tile of them. Time grows in all cases, because each query attends to more keys. It grows most where
-# all scores are stored, but messages are not the reason:
+# With ring attention, a rank's memory stays the same. With plain Ulysses it grows: each rank stores all scores of its
+# heads, and their number grows with the square of the length. With FlashAttention (notebook 5), which never stores more
+# than a tile of them, it stays nearly the same, too. The time grows in all cases, because each query attends to more
+# keys. It grows most where all scores are stored. Are messages the reason, arithmetic, or memory?
 
 
 # %%
@@ -330,9 +336,9 @@ for name, way in ways.items():
     print(f"{here.bytes / 1e9:5.0f} GB through memory take {moving * 1e3:5.1f} ms")
 
 # %% [markdown]
-# Scores that are written and read again go through the device's memory, which is slow compared with its arithmetic.
-# With flash, and with the ring, the scores of each tile are computed and used on the chip, so arithmetic limits the
-# time.
+# It is memory. Stored scores are written to the device's memory and read again, which takes longer than computing them.
+# With FlashAttention, and in the ring, the scores of each tile are computed and used on the chip, so arithmetic limits
+# the time.
 #
 # ## On real processes
 #
@@ -350,8 +356,8 @@ else:
 # %% [markdown]
 # ## Find the mistake
 #
-# The second layer also has a bias, $y = \text{relu}(xA)B + c$. What is wrong in the code below? See how the largest
-# difference from the right answer changes with the number of ranks. (`RowParallelLinear` in
+# Let the second layer also have a bias: $y = \text{relu}(xA)B + c$. What is wrong in the code below? Look at how the
+# largest difference from the right answer depends on the number of ranks. (`RowParallelLinear` in
 # [`linear.py`](../simdist/parallel/tensor/linear.py) does it right.)
 
 # %%
@@ -371,11 +377,11 @@ for p in (1, 2, 4):
 # %% [markdown]
 # ## To take along
 #
-# * A column-parallel layer followed by a row-parallel one needs one all-reduce forward and one backward. Attention
-#   heads are columns.
-# * Its messages do not overlap with computation, so use tensor parallelism where links are fastest.
-# * A sequence can be split, too. Ulysses exchanges heads for tokens; ring attention passes keys and values round, and
-#   there a zigzag balances the work.
+# * A layer split by columns, followed by one split by rows, needs one all-reduce in forward and one in backward.
+#   Attention is split in the same way, by heads.
+# * The messages of tensor parallelism do not overlap with computation, so use it where links are fastest.
+# * A sequence can be split, too. Ulysses exchanges tokens for heads; ring attention passes keys and values round, and a
+#   zigzag balances its work.
 #
 # **Try:** Set `tp=3` in `places`, on three ranks: what does the error say? Use `"even-ring"` as a `kind` in the table
 # of lengths. Set `tp=2, sp=2` in `places`: which ranks now hold the same weights, and why? Solve puzzles 20, 25 and 26.
@@ -385,4 +391,4 @@ for p in (1, 2, 4):
 # et al. 2022, arXiv 2205.05198); [`simdist/parallel/sequence/`](../simdist/parallel/sequence/) (Jacobs et al. 2023,
 # *DeepSpeed Ulysses*, arXiv 2309.14509; Liu, Zaharia, Abbeel 2023, *Ring attention*, arXiv 2310.01889).
 #
-# **Next:** [experts](07_experts.ipynb): many MLPs, of which each token visits only a few.
+# **Next:** [experts](07_experts.ipynb): many MLPs, of which each token uses only a few.
