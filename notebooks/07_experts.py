@@ -1,12 +1,12 @@
 # %% [markdown]
 # # 7. Experts
 #
-# A larger model is usually better, but slower, because every token passes through every weight. A *mixture of experts*
-# avoids that: it has many MLPs in each block, and sends each token to one or two of them. Where does a token go, and
-# what does sending it there cost?
+# A larger model is usually better, but also slower, because every token passes through every weight. A *mixture of
+# experts* avoids that: each block has many MLPs, the *experts*, and each token goes to only one or two of them. Which
+# expert does a token go to, and what does it cost to send it there?
 #
-# You need Python and NumPy, and [notebook 6](06_tensor_and_sequence.ipynb) for what a mesh is. One cell runs on four
-# real processes, if MPI is installed.
+# You need Python and NumPy, and you need to know what a mesh is ([notebook 6](06_tensor_and_sequence.ipynb)). One cell
+# runs on four real processes, if MPI is installed.
 
 # %%
 import numpy as np
@@ -31,8 +31,9 @@ adam = Recipe("adamw", precision=precision("bf16"))
 # %% [markdown]
 # ## More weights, the same work
 #
-# The table compares a model with 1, 8 and 64 MLPs per block, of which each token visits one. Its phantom arrays have
-# their true sizes; the *meter* counts the arithmetic of forward and backward for one text (sequence) of 2,048 tokens.
+# The table compares models with 1, 8 and 64 experts per block, of which each token uses one. The models consist of
+# phantom arrays, which have their true sizes but no data. A *meter* counts the arithmetic of forward and backward for
+# one text (sequence) of 2,048 tokens.
 
 # %%
 print("experts        weights       FLOP/token")
@@ -51,12 +52,13 @@ for experts in (0, 8, 64):
 # %% [markdown]
 # ## Routing, by hand
 #
-# In each block a *router*, a small linear layer, gives every token a score for each expert; a softmax turns the scores
-# into probabilities, and the token goes to the most likely expert. So that all experts can work at once on arrays of
-# equal size, each has a fixed number of *slots*, its *capacity*: the number of tokens divided by the number of experts,
-# times a *capacity factor* (and times two where each token visits two experts). A token whose expert is full is
-# **dropped**: it skips the MLP, and only the residual connection carries it on. Below, slots are numbered over all
-# experts.
+# In each block a *router*, a small linear layer, gives every token a score for each expert. A softmax turns the scores
+# into probabilities, and the token goes to the most likely expert.
+#
+# So that all experts can work at once on arrays of equal size, each expert has a fixed number of *slots*, its
+# *capacity*: the number of tokens divided by the number of experts, times a *capacity factor* (and times two if each
+# token goes to two experts). A token whose expert is full is **dropped**: it skips the MLP, and only the residual
+# connection carries it on. In the output, `--` marks a dropped token; the slots are numbered through all experts.
 
 # %%
 TOKENS, EXPERTS = 16, 4
@@ -75,9 +77,9 @@ print("slot    ", *(f"{slot_of.get(t, '--'):>2}" for t in range(TOKENS)))
 print(f"{slots} slots per expert; chosen by {asked.tolist()} tokens, dropped {dropped.tolist()}")
 
 # %% [markdown]
-# With more slots fewer tokens are dropped, but more slots stay empty, and an empty slot costs as much computation and
-# communication as a full one. The figure is for 4,096 tokens and 64 experts, which are chosen uniformly at random or
-# unevenly (the k-th expert with probability proportional to $1/k$):
+# With more slots, fewer tokens are dropped, but more slots stay empty, and an empty slot costs as much computation and
+# communication as a full one. The picture shows both shares for 4,096 tokens and 64 experts. The tokens choose all
+# experts with the same probability (*even*), or the k-th expert with a probability proportional to $1/k$ (*uneven*):
 
 # %%
 factors = np.linspace(0.5, 4, 15)
@@ -108,15 +110,16 @@ with style.styled():
 fig
 
 # %% [markdown]
-# So the router has to be balanced, and it does not become so by itself.
+# So the router has to choose evenly, and it does not learn to do so by itself.
 #
 # ## Balance needs an auxiliary loss
 #
 # An expert that is chosen more often learns more, and is then chosen even more often. The remedy is an *auxiliary
-# loss*, $\alpha E \sum_e f_e P_e$, where $f_e$ is the share of tokens that chose expert $e$ of $E$, and $P_e$ its mean
-# probability. It is smallest when all experts are used equally. The pictures show two runs on four ranks with two
-# experts each, first without this loss, then with it. (Ranks along the axis `ep`, *expert parallel*, share the experts;
-# for everything else they are data parallel.)
+# loss*, $\alpha E \sum_e f_e P_e$, which is added to the model's loss. Here $E$ is the number of experts, $f_e$ the
+# share of tokens that chose expert $e$, and $P_e$ the mean probability that the router gave it. It is smallest when all
+# experts are used equally. The pictures show two runs on four ranks with two experts each, first without this loss,
+# then with it. (The ranks along the axis `ep`, for *expert parallel*, share the experts; for everything else they are
+# data parallel.)
 
 
 # %%
@@ -137,9 +140,10 @@ expert_load(trained[0.0][1])
 expert_load(trained[0.01][1])
 
 # %% [markdown]
-# Experts drop tokens even where their bars end below the line of the slots. Each text has its own slots, while bars and
-# line show all texts together: a text that sends an expert more tokens than it has slots there loses the rest, while
-# other texts leave slots of the same expert empty.
+# Without the auxiliary loss, most experts are never chosen. With it, all are used about equally. Why do experts drop
+# tokens even where their bars end below the line of the slots? Because bars and line show all texts together, while
+# each text has its own slots: one text may have too few slots at an expert where other texts leave theirs empty. The
+# cell puts both runs into numbers:
 
 # %%
 for balance, (loss, trace) in trained.items():
@@ -149,22 +153,23 @@ for balance, (loss, trace) in trained.items():
     print(f"alpha {balance:<5} busiest {busiest:.1f}x its share, {lost:5.1%} dropped, validation loss {loss:.2f} nats")
 
 # %% [markdown]
-# The auxiliary loss balances the experts, so that far fewer tokens are dropped. In a run this short, the validation
+# The auxiliary loss balances the experts, so far fewer tokens are dropped. In a run as short as this, the validation
 # loss hardly changes.
 #
 # ## The all-to-all
 #
-# Each rank has tokens for all experts, and holds some of the experts. An *all-to-all* brings tokens to experts: the
-# j-th block of each rank goes to rank j. Forward needs one to the experts and one back; so does backward.
+# Each rank holds some of the experts, but has tokens for all of them. An *all-to-all* brings the tokens to their
+# experts: the j-th block of each rank goes to rank j. Forward needs one all-to-all to the experts and one back, and so
+# does backward.
 
 # %%
 collective_steps(watched("all_to_all", "pairwise", ranks=4))
 
 # %% [markdown]
-# Column cj has the blocks for rank j; the stripes in rank j's box are those that have arrived there, side by side.
-# Nothing is added: on $P$ ranks, each sends $n\frac{P-1}{P}$ of its $n$
-# bytes, and no algorithm can send less. With $E$ experts, in each of which a rank has $m$ slots, and a width of $h$,
-# that is $4\,E m h \frac{P-1}{P}$ numbers per layer and step.
+# Column cj shows the blocks for rank j. The stripes in rank j's own box are the blocks that it has so far; they lie
+# side by side, because nothing is added. So on $P$ ranks, each sends $n\frac{P-1}{P}$ of its $n$ bytes, and no
+# algorithm can send less. If a rank has $m$ slots in each of $E$ experts, and tokens have width $h$, that is $4\,E m h
+# \frac{P-1}{P}$ numbers per layer and step:
 
 
 # %%
@@ -213,17 +218,16 @@ with style.styled():
 fig
 
 # %% [markdown]
-# More ranks have more texts, but the arithmetic of each rank stays the same. Still, the step gets shorter up to the
-# eight ranks of a node: a rank then has fewer experts, so it moves fewer weights and gradients through its memory.
-# Inside a node, messages go over NVLink. With more nodes, at least half of the experts are on other nodes, and the
-# links to them are slower.
+# Each rank has one text, so its arithmetic stays the same on any number of ranks. Still, the step gets shorter up to
+# the eight ranks of a node: with more ranks, each holds fewer experts, so it moves fewer weights and gradients through
+# its memory. Beyond eight ranks, at least half of the experts are on other nodes, and the links to these are slower.
 #
 # ## Which all-to-all algorithm?
 #
-# *Pairwise* exchanges with one partner after another. *Linear* posts all messages at once, so that their latencies
-# overlap. *Bruck* packs everything into $\log_2 P$ messages, so most bytes travel several times. *Hierarchical* first
-# exchanges inside each node, so that each rank collects all data for one rank of each other node, and then between
-# nodes. On four nodes:
+# In *pairwise*, a rank exchanges with one partner after another. In *linear*, it starts all messages at once, so that
+# their latencies overlap. *Bruck* packs everything into $\log_2 P$ messages, so most bytes travel several times.
+# *Hierarchical* first exchanges inside each node, so that each rank collects all data of its node for one rank of every
+# other node, and then exchanges between nodes. Which is fastest on four nodes?
 
 # %%
 small = Shape(layers=2, width=256, heads=4, context=256, experts=64, top_k=2, capacity_factor=1.0)
@@ -233,16 +237,17 @@ for algorithm in ("pairwise", "linear", "bruck", "hierarchical"):
     print(f"{algorithm:24}" + "".join(f"{seconds * 1e3:15.3f}" for seconds in times))
 
 # %% [markdown]
-# In the large model, which is bandwidth-bound, Bruck is slowest, because it sends most bytes several times; and
-# pairwise waits in each step for the slowest pair. In the small one, which is latency-bound, pairwise is slowest
-# because of its many consecutive steps. (In this model of a network, a message costs its sender only the time of its
-# bytes. Where each message also costs work, few messages help more than here.)
+# Linear is the fastest for both models. In the large one, bytes take most of the time: Bruck is slowest because it
+# sends most bytes several times, and pairwise waits in each step for the slowest pair. In the small one, latency takes
+# most of the time: pairwise is slowest because its many steps follow one after the other. (In this model of a network,
+# a message keeps its sender busy only for the time of its bytes. Where starting a message also takes the sender's time,
+# few messages help more than here.)
 #
 # ## The same training
 #
-# Which tokens are dropped depends only on their text, not on the rest of the batch or on the number of ranks. So four
-# ranks with two experts each compute the same as one rank with eight. The cell compares the summed loss of the same
-# eight texts:
+# Which tokens are dropped depends only on their text, not on the rest of the batch or the number of ranks. So four
+# ranks with two experts each compute the same as one rank with eight. The cell compares the sum of the losses of the
+# same eight texts:
 
 # %%
 shape = Shape(layers=2, width=16, heads=2, context=12, experts=8, top_k=2, capacity_factor=1.0)
@@ -272,12 +277,12 @@ else:
 # %% [markdown]
 # ## To take along
 #
-# * Experts give a model more weights for the same arithmetic. The price is memory, and two all-to-alls forward and two
-#   backward in each layer.
-# * Capacity is fixed: with an unbalanced router, tokens are dropped and empty slots are sent. An auxiliary loss
-#   balances it.
-# * An all-to-all adds nothing, so it cannot save bytes: each rank sends $\frac{P-1}{P}$ of its data. Keep it inside a
-#   node, or do it in two stages.
+# * Experts give a model more weights for the same arithmetic. The price is memory, and in each layer two all-to-alls
+#   forward and two backward.
+# * Each expert has a fixed capacity. If the router chooses unevenly, tokens are dropped and empty slots are sent. An
+#   auxiliary loss balances it.
+# * In an all-to-all nothing is added, so no bytes can be saved: each rank sends $\frac{P-1}{P}$ of its data. Keep it
+#   inside a node if you can.
 #
 # **Try:** Set `top_k=2` in the training: what share is dropped? Set `capacity_factor=2.0` in `large`: how much longer
 # do the all-to-alls take? Solve puzzles 27 and 28.
@@ -287,4 +292,4 @@ else:
 # arXiv 2101.03961; Lepikhin et al. 2020, *GShard*, arXiv 2006.16668);
 # [`simdist/parallel/expert/exchange.py`](../simdist/parallel/expert/exchange.py).
 #
-# **Next:** [pipeline bubbles](08_pipelines.ipynb): splitting between layers.
+# **Next:** [pipeline bubbles](08_pipelines.ipynb): how to split a model between its layers.
