@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 8. Pipeline bubbles
 #
-# Cut a model between its layers and put one piece, a *stage*, on each rank. Then ranks send only activations and their
-# gradients, from one stage to the next, so even a slow link is often fast enough. But the second stage is idle until
-# the first has computed something. How little idle time is possible, and how much memory does that take?
+# Cut a model between its layers and put one piece, a *stage*, on each rank. Then ranks send only activations to the
+# next stage and gradients to the one before, so even a slow link is often fast enough. But the second stage has nothing
+# to do until the first has computed something. How short can this idle time be made, and how much memory does that
+# take?
 #
 # You need Python and NumPy. One cell runs on four real processes, if MPI is installed.
 
@@ -39,8 +40,9 @@ from simdist.plots import pipeline_schedule, style
 # %% [markdown]
 # ## A schedule is data
 #
-# A schedule has one row of actions per rank. A rank executes them in this order, each as soon as its inputs have
-# arrived: `F0` is the forward of batch 0 on this rank's stage, `B0` its backward. All messages follow from these rows.
+# A *schedule* is a list of actions for each rank, written as one row. `F0` is the forward of batch 0 on this rank's
+# stage, and `B0` its backward. A rank executes its row in order, each action as soon as its inputs have arrived. All
+# messages follow from these rows.
 
 # %%
 naive = schedule("naive", stages=4, micro_batches=4)
@@ -48,23 +50,24 @@ print(to_text(naive), end="")
 pipeline_schedule({"naive": simulate(naive).trace()}, unit="")
 
 # %% [markdown]
-# Here a forward takes 1 and a backward 2, because it computes two gradients: that of the weights (the lower strip of
-# each cell) and that of the input. At any time three of the four ranks are idle. The white space is called the
-# *bubble*.
+# Here a forward takes a time of 1. A backward takes 2, because it computes two gradients: that of the input, and that
+# of the weights (the lower strip of each cell). At any time, three of the four ranks are idle. This idle time, the
+# white space, is called the *bubble*.
 #
 # ## Micro-batches
 #
-# *GPipe* cuts the batch into *micro-batches*, and starts the next one as soon as the first stage is free:
+# *GPipe* cuts the batch into *micro-batches*, and starts the next one as soon as the first stage is free. After the
+# last forward, all backwards follow:
 
 # %%
 filled = {name: simulate(schedule(name, stages=4, micro_batches=8)).trace() for name in ("gpipe", "1f1b")}
 pipeline_schedule({"gpipe": filled["gpipe"]}, unit="")
 
 # %% [markdown]
-# Each of $p$ ranks computes $m$ forwards and $m$ backwards, for $m$ micro-batches. It is idle for the time of $p-1$
-# forwards and $p-1$ backwards, in which a micro-batch passes through the other ranks. So the bubble's share of the time
-# is $\frac{p-1}{m+p-1}$: the more micro-batches, the smaller. **Simulated** values come from timing the schedule's
-# rows.
+# With $m$ micro-batches, each of $p$ ranks computes $m$ forwards and $m$ backwards. It is idle for the time of $p-1$
+# forwards and $p-1$ backwards, while a micro-batch passes through the other ranks. So the bubble's share of the time is
+# $\frac{p-1}{m+p-1}$, which shrinks with more micro-batches. The table compares this formula with a simulation that
+# times the rows of the schedule:
 
 # %%
 print("micro-batches    simulated bubble     formula    micro-batches kept")
@@ -75,14 +78,14 @@ for m in (1, 2, 4, 8, 16, 32):
     assert abs(simulated - formula) < 1e-12
 
 # %% [markdown]
-# A small bubble needs many micro-batches, and GPipe keeps the activations of all of them, because all backwards come
-# last.
+# A small bubble takes many micro-batches, and GPipe has to keep the activations of all of them, because every backward
+# comes after every forward.
 #
 # ## One forward, one backward
 #
-# Nothing requires all forwards to come first. *1F1B* starts a backward as soon as one is possible. The bubble is the
-# same, but rank r keeps the activations of at most $p-r$ micro-batches, for any $m$. The memory of the ranks is drawn
-# below each schedule:
+# But a rank need not wait for all forwards. In *1F1B* it begins the first backward as soon as it can, and then
+# alternates: one forward, one backward. The bubble is the same, but rank r keeps the activations of at most $p-r$
+# micro-batches, however large $m$ is. Below each schedule, the picture shows how many each rank keeps over time:
 
 # %%
 pipeline_schedule(filled, memory=Memory(), unit="")
@@ -90,13 +93,14 @@ pipeline_schedule(filled, memory=Memory(), unit="")
 # %% [markdown]
 # ## Smaller stages, and half backwards
 #
-# Two ideas make the bubble smaller for the same number of micro-batches.
+# Two ideas make the bubble smaller with the same number of micro-batches.
 #
 # * **Interleaving**: give each rank two stages, one from the front half of the model and one from the back half (paler
-#   cells). Stages are then half as long, and so is the wait for them. The price is twice as many messages.
-# * **Splitting backward**: another stage waits only for the gradient of the *input* (I). That of the *weights* (W) can
-#   be computed at any time before the update, for example when the rank would otherwise idle. *Zero bubble* schedules
-#   do that.
+#   cells). Stages are then half as long, and so is the wait for them. The price is twice as many messages, and more
+#   activations to keep.
+# * **Splitting backward**: another stage waits only for the gradient of the *input* (I). The gradient of the *weights*
+#   (W) is not needed before the update, so a rank can compute it when it would otherwise be idle. *Zero bubble*
+#   schedules (zb) do this.
 
 # %%
 few = {
@@ -106,16 +110,16 @@ few = {
 pipeline_schedule(few, unit="")
 
 # %% [markdown]
-# In ZB-H2 no rank is idle between its first action and its last: later ranks start later and end later, while the
+# In ZB-H2 no rank is idle between its first action and its last. Later ranks start later and end later; meanwhile the
 # others could already begin the next step. ZB-V gives each rank an early stage and a late one, so that all ranks keep
-# the same amount.
+# equally many activations.
 #
 # ## All schedules
 #
-# Two numbers describe a schedule: its bubble, and the largest number of micro-batches that a rank keeps. Here are both
-# for all schedules, on 4 ranks with 8 micro-batches, where F, I and W take 1 each. The bubble is **simulated**, and the
-# memory counted by `validate`, beside the papers' **formulas**. The bubble is the idle share of the rank whose time
-# from its first action to its last is longest:
+# Two numbers describe a schedule: its bubble, and the largest number of micro-batches that a rank keeps. The table
+# shows both for all schedules, on 4 ranks with 8 micro-batches, where F, I and W take 1 each. The bubble is simulated
+# and the memory counted by `validate`; beside each stands the paper's **formula**. Bubble here means the idle share of
+# the rank that takes longest from its first action to its last:
 
 # %%
 unit = Times(1.0, 1.0, 1.0)
@@ -131,11 +135,18 @@ for name in schedules():
     print(f"{name:26}{found[name][0]:10.3f}{told[0]}{found[name][1]:17.3f}{told[1]}")
 
 # %% [markdown]
-# (The papers' formulas hold when there are enough micro-batches to fill the pipeline and messages take no time. For the
-# bubbles of v-half and v-min, they hold to within half an action. The three pipedream schedules fill and drain the
-# pipeline only once in a whole training, so their papers count no bubble. In gems, chimera, bitpipe and dualpipe
-# micro-batches enter at both ends of the pipeline, for which two ranks hold each weight. Chimera, bitpipe and hanayo
-# are made for as many micro-batches as ranks: here two such units leave bubbles in between.) As a picture:
+# Some remarks on the table:
+#
+# * The formulas hold if there are enough micro-batches to fill the pipeline and messages take no time. For the bubbles
+#   of v-half and v-min, they hold to within half an action.
+# * The three pipedream schedules fill and drain the pipeline only once in a whole training, so their papers count no
+#   bubble.
+# * In gems, chimera, bitpipe and dualpipe, micro-batches enter at both ends of the pipeline, so two ranks have to hold
+#   each weight.
+# * Chimera, bitpipe and hanayo are made for as many micro-batches as there are ranks. Here two such groups follow each
+#   other, with a bubble in between.
+#
+# The same as a picture:
 
 # %%
 shown = {}
@@ -157,12 +168,14 @@ with style.styled():
 fig
 
 # %% [markdown]
-# A schedule below and to the left of another is better in both respects. (The memory of weights is not drawn.)
+# A schedule that is below and to the left of another is better in both respects. (The picture does not show the memory
+# for weights.)
 #
 # ## Build your own
 #
-# A schedule is also text. `validate` checks it before anything runs: does every micro-batch go forward and backward on
-# every stage, and do ranks wait for each other in a cycle? Its error says what is wrong, and where.
+# You can write a schedule as text. Before anything runs, `validate` checks it: does every micro-batch go forward and
+# backward on every stage, and do no ranks wait for each other in a circle? If something is wrong, the error says what
+# it is, and where. Here are two wrong schedules and a right one:
 
 
 # %%
@@ -183,8 +196,9 @@ judged("F0 B0 F1 B1\nF1 B1 F0 B0")
 judged("F0 F1 B0 B1\nF0 B0 F1 B1")
 
 # %% [markdown]
-# Now try it yourself. The schedule below, on three ranks, is valid but slow. How small can you make the bubble, with
-# three micro-batches? (You can split a `B` into an `I` and a `W`.) The first line is the bubble of 1F1B.
+# Now try it yourself. The schedule below, for three ranks and three micro-batches, is valid but slow. How small can you
+# make its bubble? (You may split a `B` into an `I` and a `W`.) The first line of the output is the bubble of 1F1B, for
+# comparison.
 
 # %%
 print(f"1F1B: bubble {simulate(schedule('1f1b', stages=3, micro_batches=3), unit).own_bubble_rate:.3f}")
@@ -195,8 +209,8 @@ F0 B0 F1 B1 F2 B2
 """)
 
 # %% [markdown]
-# An algorithm can do it, too: with one stage on each rank, `zb-auto` searches for the smallest bubble within a memory
-# limit. With more memory the bubble shrinks, and in the end disappears:
+# An algorithm can do this, too: `zb-auto`, with one stage on each rank, searches for the smallest bubble within a
+# memory limit. The more memory it may use, the smaller the bubble, until it disappears:
 
 # %%
 limits = [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0]
@@ -222,9 +236,9 @@ fig
 # %% [markdown]
 # ## Executed
 #
-# So far nothing was computed. Now four simulated H100s train a GPT of 16 blocks, with phantom arrays of true size, and
-# execute the rows of the schedule action by action. **Measured** values come from the trace, **predicted** ones from
-# the simulation with each stage's modelled time, and the **formula** is the paper's.
+# So far the schedules were only timed. Now four simulated H100s train a GPT of 16 blocks, with phantom arrays of true
+# size, and execute the rows of a schedule action by action. **Measured** values come from the trace of this run,
+# **predicted** ones from the simulation with the modelled time of each stage, and the **formula** is the paper's.
 
 # %%
 H100 = preset("h100")
@@ -265,12 +279,13 @@ for name in ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v"):
 pipeline_schedule({f"{name}, executed": runs[name].trace() for name in ("1f1b", "zb-v")})
 
 # %% [markdown]
-# The formulas ignore the time of messages, which is short here, over NVLink.
+# The measured bubble is a little larger than the formula's, which leaves out the messages; over NVLink they take little
+# time. ZB-V leaves a bubble here, because it has none only if F, I and W take equally long.
 #
 # ## The same gradient
 #
-# In any order, a step gets the same gradient as the whole batch on one rank. Here is the largest difference in any
-# weight's gradient, with real arrays in float64.
+# In whatever order the actions run, a step computes the same gradient as one rank with the whole batch. The cell prints
+# the largest difference in the gradient of any weight, with real arrays in float64:
 
 # %%
 tiny = Shape(layers=6, width=8, heads=2, context=5)
@@ -310,10 +325,11 @@ else:
 # %% [markdown]
 # ## Without a flush
 #
-# *PipeDream* updates a stage's weights after every backward, and never waits for the pipeline to drain (a *flush*). A
-# micro-batch would then use other weights in its backward than in its forward, so ranks keep several *versions* of
-# them. *PipeDream-2BW* updates once for every group of micro-batches, and needs only two versions. The cell prints how
-# many on ranks 0 to 3, by `validate` and by the papers:
+# Most schedules wait at the end of a step until the pipeline is empty (a *flush*), and then update the weights.
+# *PipeDream* does not wait: it updates a stage's weights after every backward. A micro-batch would then use other
+# weights in its backward than in its forward, so a rank keeps several *versions* of its weights. *PipeDream-2BW*
+# updates only once for each group of micro-batches, and needs only two versions. The cell prints how many versions
+# ranks 0 to 3 keep, by `validate` and by the papers:
 
 # %%
 for name in ("1f1b", "pipedream", "pipedream-2bw"):
@@ -324,11 +340,11 @@ for name in ("1f1b", "pipedream", "pipedream-2bw"):
 # %% [markdown]
 # ## To take along
 #
-# * A pipeline's bubble is the time to fill and drain it. This time is fixed, so its share is smaller with more
-#   micro-batches.
-# * 1F1B has GPipe's bubble, but keeps at most $p$ micro-batches. Interleaving divides the bubble by the number of
-#   stages per rank. Splitting backward lets W fill the rest.
-# * You can trade bubble for memory. Simulation and validation tell what a schedule costs before it runs.
+# * A pipeline's bubble is the time to fill and drain it. This time is fixed, so with more micro-batches its share is
+#   smaller.
+# * 1F1B has the same bubble as GPipe, but keeps at most $p$ micro-batches. Interleaving divides the bubble by the
+#   number of stages per rank. If backward is split, W can fill idle time.
+# * A smaller bubble often takes more memory. Simulation and validation tell you both before a schedule runs.
 #
 # **Try:** Set `unit = Times(1, 1, 0.5)`: which schedule is best when weight gradients are cheap? Set `unit =
 # Times(communication=0.5)`, so that a message takes half as long as a forward: which schedules suffer? Solve puzzles 23
@@ -339,4 +355,4 @@ for name in ("1f1b", "pipedream", "pipedream-2bw"):
 # [`validate.py`](../simdist/parallel/pipeline/validate.py) and
 # [`executor.py`](../simdist/parallel/pipeline/executor.py).
 #
-# **Next:** [all together](09_all_together.ipynb): which combination suits a model and a cluster.
+# **Next:** [all together](09_all_together.ipynb): which combination of methods suits a model and a cluster.
