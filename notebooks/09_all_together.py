@@ -2,10 +2,11 @@
 # # 9. All together
 #
 # Data, tensor, sequence, expert and pipeline parallelism each split something different, and send something different.
-# Given a model and a cluster, which *mesh* of them is fastest, and what limits it?
+# A *mesh* combines them: it is a grid of ranks with one axis for each. Given a model and a cluster, which mesh is
+# fastest, and what limits it?
 #
 # You need Python and NumPy, and the notebooks before this one. The first meshes are executed on eight virtual ranks,
-# with phantom arrays of true size. The later ones are predicted from their parts.
+# with phantom arrays of true size. Later ones are only predicted.
 
 # %%
 from dataclasses import replace
@@ -34,7 +35,7 @@ GIB = 2**30
 # ## A model and a cluster
 #
 # The model is a GPT of eight wide blocks, with about as many weights as GPT-3 6.7B. The cluster has two nodes of four
-# H100s each, with NVLink inside the nodes and InfiniBand between them. The batch has eight texts (sequences) of 2,048
+# H100s each, with NVLink inside the nodes and InfiniBand between them. A batch is eight texts (sequences) of 2,048
 # tokens.
 
 # %%
@@ -51,8 +52,7 @@ print(f"a device has {cluster.device.memory_bytes / GIB:.0f} GiB")
 print(f"ideal: forward and backward split evenly, messages free: {ideal_s * 1e3:.0f} ms")
 
 # %% [markdown]
-# The state of the whole model does not fit on one device, which rules out plain data parallelism. These are the axes of
-# a mesh:
+# The whole model does not fit on one device, which rules out plain data parallelism. A mesh has these axes:
 #
 # | axis | what it splits | what it sends | when |
 # |---|---|---|---|
@@ -64,8 +64,8 @@ print(f"ideal: forward and backward split evenly, messages free: {ideal_s * 1e3:
 #
 # ## What each axis sends
 #
-# First `dp`, `tp` and `pp` are each used alone, on the four devices of one node. The table shows the bytes that rank 0
-# sends in a step, measured in the trace and by formula. (Weights and activations have 2 bytes each.)
+# First, `dp`, `tp` and `pp` are each used alone, on the four devices of one node. The table compares the bytes that
+# rank 0 sends in a step, measured in the trace, with the formula. (Weights and activations have 2 bytes each.)
 
 
 # %%
@@ -112,14 +112,15 @@ for axis in ("dp", "tp", "pp"):
     assert abs(sent / formula - 1) < 0.05, (axis, sent, formula)
 
 # %% [markdown]
-# In `tp`, a block needs four all-gathers and reduce-scatters forward and six backward (notebook 6); embedding and
-# logits need five more. The second term of `pp` is the embedding, which is also the matrix of the logits: the first and
-# the last rank both hold it, and sum its gradients. The pipeline sends by far the least. Its price is the bubble.
+# The pipeline sends by far the least; its price is the bubble. Where do the formulas in the cell come from? In `tp`, a
+# block needs four all-gathers and reduce-scatters forward and six backward (notebook 6), and the embedding and the
+# logits need five more. In `pp`, the second term is the embedding. It is also the matrix of the logits, so the first
+# and the last rank both hold it, and sum its gradients.
 #
 # ## The race
 #
-# Now eleven ways to use all eight ranks compete. Ranks along `tp` are neighbours, then those along `dp`, then those
-# along `pp`, so that the axis that communicates most stays inside a node.
+# Now eleven ways to use all eight ranks compete. Ranks along `tp` are next to each other, so that the axis that
+# communicates most stays inside a node. Then come those along `dp`, and then those along `pp`.
 
 # %%
 ways = {
@@ -197,31 +198,32 @@ ratio = found[slowest].seconds / found[best].seconds
 bars(found, f"On nodes of {cluster.devices_per_node}, {best} is fastest; {slowest} takes {ratio:.1f} times as long")
 
 # %% [markdown]
-# Read the bars from the left. *Computing* takes longer than the ideal, which leaves out the update, and takes longest
-# where every rank updates all weights. *Communicating* is communication that does not overlap with computation. The
+# Read the bars from the left. *Computing* takes longer than the ideal, which leaves out the update; it takes longest
+# where every rank updates all weights (`dp 8`). *Communicating* means only what does not overlap with computation. The
 # rest is idle time: a pipeline's bubble, or waiting for another rank.
 #
 # ## What limits the best one?
 #
-# Here is its timeline, with one rank of each node:
+# The timeline shows two of its ranks, one from each node:
 
 # %%
 timeline(found[best].trace, ranks=[0, RANKS - 1])
 
 # %% [markdown]
-# The gaps are the pipeline's bubble; it takes more time than the messages of `tp`, the thin stripes. Here is the
+# The gaps are the pipeline's bubble, which takes more time than the messages of `tp`, the thin stripes. Compare the
 # slowest mesh that fits:
 
 # %%
 timeline(found[slowest].trace, ranks=[0, RANKS - 1])
 
 # %% [markdown]
-# No rank waits for another here, but the messages of `tp` cross the link between the nodes in every block, and take
+# Here no rank waits for another. But the messages of `tp` cross the link between the nodes in every block, and take
 # nearly half of the time.
 #
 # ## Another cluster, another ranking
 #
-# Make the link between the nodes ten times slower, like an ordinary network. Which of five meshes suffers most?
+# Now make the links between the nodes ten times slower, like those of an ordinary network. Which of these five meshes
+# suffers most?
 
 # %%
 slow = cluster.with_(between=Link(cluster.between.latency_s, cluster.between.bytes_per_s / 10))
@@ -235,15 +237,15 @@ ratio = again[last].seconds / again[first].seconds
 bars(again, f"With a link ten times slower, {first} is fastest, and {last} takes {ratio:.0f} times as long")
 
 # %% [markdown]
-# Only a mesh that sends little over the slow link tolerates it: the activations of a pipeline cross it once per
-# micro-batch and direction.
+# A mesh tolerates a slow link only if it sends little over it. In a pipeline, only activations cross it, and their
+# gradients on the way back, once for each micro-batch.
 #
 # ## Hundreds of ways, without running them
 #
-# Eleven ways were run, but there are hundreds: they differ in schedule, ZeRO stage, micro-batch size, recomputation.
-# You can predict a step without running all of it. All blocks are alike, so one block, run on the ranks that share it,
-# gives the time of all; the schedule is simulated with these times; and collectives take the time of their formulas.
-# How accurate is that?
+# You have seen eleven ways, but there are hundreds, which differ in schedule, ZeRO stage, micro-batch size and
+# recomputation. To predict a step, you need not run all of it. All blocks are alike, so it is enough to run one block,
+# on the ranks that share it. With its time, the schedule is simulated, and the time of collectives follows from their
+# formulas. How accurate is that?
 
 # %%
 given = {"model": "gpt", "layers": 8, "width": 8192, "heads": 64, "context_bytes": 2048, "vocabulary": 51200}
@@ -266,7 +268,8 @@ for name, out in found.items():
     assert abs(predicted_s / out.seconds - 1) < 0.1
 
 # %% [markdown]
-# So all ways can be compared. This table lists the fastest of each mesh (a *window* is what a text is called here):
+# It is accurate enough to compare all ways without running them. The table lists the fastest way for each mesh. (It
+# calls a text a *window*; the notes below it explain the columns.)
 
 # %%
 plans = search(given, bench)
@@ -276,19 +279,19 @@ print(*overview(plans, bench, top=9), sep="\n")
 plan_bars(plans.best, bench)
 
 # %% [markdown]
-# The best way is faster than all that were run. It has the mesh of the fastest of them, but another schedule, and
-# micro-batches of two texts.
+# The best way is faster than all that were run. It uses the same mesh as the fastest of those, but another schedule,
+# and micro-batches of two texts.
 #
-# The command line does the same: `simdist plan --cluster h100 --ranks 64 --layers 48 --width 8192 --heads 64 …`, or
+# The command line can search, too: `simdist plan --cluster h100 --ranks 64 --layers 48 --width 8192 --heads 64 …`, or
 # with the sizes of a published model, `--model llama3-70b`.
 #
 # ## How far from real machines?
 #
-# So far the devices run at the peak rates of their data sheets, which no program reaches, so these are lower bounds on
-# the time. Table 5 of Korthikanti et al. 2022, arXiv 2205.05198, gives measured times for four models on A100s, all
-# with tp 8: once with full recomputation, and once with sequence parallelism and selective recomputation. Beside them
-# are two predictions: one at the peak rates, and one with two efficiencies for all models, those of arithmetic and of
-# memory bandwidth.
+# So far the devices ran at the peak rates of their data sheets. No program reaches these, so a real step takes longer.
+# How much longer? Table 5 of Korthikanti et al. 2022, arXiv 2205.05198, gives measured times for four models on A100s,
+# all with tp 8, once with full recomputation, and once with sequence parallelism and selective recomputation. The cell
+# prints two predictions beside them. One is at the peak rates. The other assumes that all models reach the same share
+# (*efficiency*) of the peak arithmetic rate, and the same share of the peak memory bandwidth.
 
 # %%
 a100 = preset("a100")
@@ -314,24 +317,30 @@ for name, full_s, selective_s, size, batch, line in table_5:
         assert abs(does_s / measured_s - 1) < 0.07
 
 # %% [markdown]
-# The two efficiencies were fitted to these eight times. The evidence for the model is that two are enough for all, from
-# 22 billion weights on 8 devices to a trillion on 512. Larger models have wider matrices, for which memory bandwidth
-# matters less, so they come closer to the peak rates, both predicted and measured. You can put such efficiencies for
-# your own cluster into a file, which `simdist plan --cluster ours.toml` reads. Of the machine that you sit at,
-# `simdist bench --machine mine.toml` measures what two ranks reach and writes such a file: then `simdist predict` tells
-# how long a step of `simdist train` will take here, and you can see whether it does.
+# The two efficiencies were fitted to these eight times. What speaks for the model is that two numbers are enough for
+# all eight, from 22 billion weights on 8 devices to a trillion on 512. Larger models come closer to the peak rates,
+# because memory bandwidth matters less for wider matrices; the predictions show this as well as the measurements.
+#
+# You can put such efficiencies for your own cluster into a file, which `simdist plan --cluster ours.toml` reads. For
+# the machine in front of you, `simdist bench --machine mine.toml` measures what two ranks reach, and writes such a
+# file. Then `simdist predict` says how long a step of `simdist train` will take on it, and you can check whether it
+# does.
 #
 # ## Blocks of another kind
 #
-# So far the blocks were those of GPT-2. With `block="llama"` they are those of Llama: RMSNorm, an MLP with a gate
-# (SwiGLU), rotary position embeddings of queries and keys, and no biases. There may also be fewer key and value heads,
-# each shared by a group of query heads; or, in DeepSeek's models, keys and values that are all computed from one small
-# latent vector of a token. `published` knows the sizes of such models by name, and their numbers of weights are those
-# of the files that one can download (DeepSeek-V3's also hold a module that predicts a second token, and a number for
-# each expert that steers its load). The second column counts the weights that a token uses: in a mixture of experts,
-# only those of its own experts. The operations are those of training on a token, in texts as long as in the model's own
-# training. The last column is what must be kept of each token to generate a text: keys and values, or the latent vector
-# and the rotated features of the keys, with 2 bytes each.
+# So far the blocks were those of GPT-2. With `block="llama"` they are those of Llama, with RMSNorm, an MLP with a gate
+# (SwiGLU), rotary position embeddings of queries and keys, and no biases. Newer models also keep less for each token: a
+# key and value head is shared by a group of query heads, or, in DeepSeek's models, keys and values are computed from
+# one small latent vector per token.
+#
+# `published` knows the sizes of such models by name. The table shows:
+#
+# * *weights*: as many as in the published files. (DeepSeek-V3's files also hold a module that predicts a second token,
+#   and a number for each expert that steers its load.)
+# * *of a token*: the weights that one token uses; in a mixture of experts, only those of its own experts.
+# * *GFLOP/token*: the operations of training on one token, in texts as long as in the model's own training.
+# * *kept of a token*: what has to be kept of each token while a text is generated: keys and values, or the latent
+#   vector and the rotated features of the keys, with 2 bytes each.
 
 # %%
 counted = {
@@ -351,9 +360,9 @@ for name, published_weights in counted.items():
     assert num_parameters(model) == published_weights
 
 # %% [markdown]
-# What does sharing keys and values save? Here is the 70B model on 64 H100s, with tp 8 and ZeRO 3, without and with
-# sharing. Then it runs on 512, with texts of twice as many tokens, each split over eight ranks, so that keys and values
-# go round a ring (notebook 6):
+# What does it save to share keys and values? The first two lines of the table are for the 70B model on 64 H100s, with
+# tp 8 and ZeRO 3, without sharing (64 heads of keys and values) and with it (8 heads). The other two are for 512 H100s
+# and texts of twice as many tokens, each split over eight ranks, so that keys and values go round a ring (notebook 6):
 
 # %%
 llama = {"model": "llama3-70b", "precision": "bf16", "clip_norm": 0.0}
@@ -371,14 +380,15 @@ for ranks, more in ((64, {"context_bytes": 8192}), (512, {"context_bytes": 16_38
         assert plan.num_bytes < 80e9 and plan.sizes["dp"] == config.global_batch_size
 
 # %% [markdown]
-# With sharing, the weights of keys and values shrink to an eighth, and so do the messages of the ring. Without a ring,
-# a step gains less.
+# Sharing reduces the weights for keys and values to an eighth, and the messages of the ring as well. Without a ring,
+# the step gains less.
 #
 # ## A real run: Llama 3 405B
 #
-# Llama 3 405B was trained on 8,192 and on 16,384 H100s of 80 GB, with tp 8, pp 16 and the rest dp, 2,048 texts of 8,192
-# tokens per step, without recomputation. Does that fit? And how far was it from the peak of these devices? Here each
-# operation runs at the data sheet's peak, tp includes sequence parallelism, and ranks of dp shard the optimizer state:
+# Llama 3 405B was trained on 8,192 and on 16,384 H100s of 80 GB, with tp 8, pp 16, the rest dp, and no recomputation. A
+# step read 2,048 texts of 8,192 tokens. Does that fit in memory? And how far was it from the peak of these devices? In
+# the prediction, every operation runs at the data sheet's peak, tp includes sequence parallelism, and the ranks along
+# dp shard the optimizer state:
 
 # %%
 run = {"model": "llama3-405b", "global_batch_size": 2048}
@@ -402,11 +412,13 @@ for ranks, way, order, reported in tries:
     print(f"{plan.step.bubble_s / seconds:8.0%}{seconds:7.2f} s{could[ranks]:18.0f}{reported or '':10}")
 
 # %% [markdown]
-# With all attention probabilities stored it does not fit; with flash (notebook 5) it just does. An interleaved
-# schedule, which the authors used, fills most of the bubble, but keeps more activations than memory can hold. They
-# could limit the number of micro-batches in flight, and their first and last stages were one block shorter. They
-# reached about two thirds of the prediction at peak rates. On twice as many ranks, half as many micro-batches pass
-# through the same pipeline, so the share of the bubble grows, and efficiency drops about as much as predicted:
+# If all scores of attention are stored, it does not fit; with FlashAttention (notebook 5) and 1F1B it just does. The
+# authors used an interleaved schedule, which removes most of the bubble. In the prediction it keeps more activations
+# than fit in memory, but the authors could limit the number of micro-batches in flight, and their first and last stages
+# were one block shorter. They reached about two thirds of the rate predicted at peak.
+#
+# On twice as many ranks, half as many micro-batches pass through each pipeline, so the bubble's share grows. Does
+# efficiency drop as predicted?
 
 # %%
 print(f"efficiency, 16,384 ranks / 8,192: {could[16_384] / could[8192]:.2f} predicted, {400 / 430:.2f} reported")
@@ -414,8 +426,9 @@ print(f"efficiency, 16,384 ranks / 8,192: {could[16_384] / could[8192]:.2f} pred
 # %% [markdown]
 # ## Is it right?
 #
-# Here a mesh of three axes, dp 2 x pp 2 x tp 2 on eight virtual ranks, is compared with one rank, with real arrays in
-# float64. The table shows the loss and the gradient norm in each of five steps:
+# Does a mesh compute the same as one rank? The cell trains a small model with real arrays in float64, on one rank and
+# on a mesh with three axes, dp 2 x pp 2 x tp 2. The table shows the loss and the norm of the gradient in each of five
+# steps:
 
 # %%
 tiny = Shape(layers=3, width=16, heads=4, context=8)
@@ -449,7 +462,7 @@ for i, (loss, norm) in enumerate(one):
 # ## Rules of thumb, and where they come from
 #
 # 1. **Does it fit?** A rank needs 16 bytes per weight, divided by `tp`, by `pp` and, for the parts that ZeRO shards, by
-#    `dp`; activations come on top. You can compute this before anything runs:
+# `dp`. Activations come on top. You can compute this before anything runs:
 
 # %%
 for name, (sizes, *more) in ways.items():
@@ -460,18 +473,18 @@ for name, (sizes, *more) in ways.items():
 
 # %% [markdown]
 # 2. **Use `tp` only inside a node.** It communicates in every block, without overlap.
-# 3. **Use `pp` over the slow links**, with several micro-batches per stage; or `dp`, if backward is long enough to
-#    overlap with its communication.
+# 3. **Use `pp` over the slow links**, with several micro-batches per stage; or use `dp`, if backward takes long enough
+# to hide its communication.
 # 4. **Use `dp` for the rest**, with ZeRO 1, which sends no more bytes than plain data parallelism.
 # 5. Then **measure**: the timeline shows what limits a step.
 #
 # ## To take along
 #
-# * Each of the five axes splits something different. They combine into a mesh, because each has its own groups of
-#   ranks.
+# * Each of the five axes splits something different. They can be combined into a mesh, because each works within its
+#   own groups of ranks.
 # * Which mesh is best depends on the links as much as on the model.
-# * You can know the bytes, time and memory of a run before you pay for it. The command line shows them, too: `simdist
-#   train --world virtual --cluster h100 --ranks 8 --device phantom --model gpt --tp 4 …`.
+# * You can predict the bytes, time and memory of a run before you pay for it. The command line shows them, too:
+#   `simdist train --world virtual --cluster h100 --ranks 8 --device phantom --model gpt --tp 4 …`.
 #
 # **Try:** Double the batch (`BATCH = 16`): which mesh gains most? Set `recompute="full"` in `shape`: does `dp 8` fit
 # then? Make nodes of eight, `devices_per_node=8`: what is the order then, and what does the slow link cost?
