@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 10. On a real GPU
 #
-# The devices of the other notebooks were models with two rates: arithmetic and memory bandwidth. What does such a model
-# predict for a card that you do not have, what does it leave out, and does a real card agree?
+# In the other notebooks, a device was a model with two rates: that of its arithmetic and that of its memory. What does
+# such a model predict for a card that you do not have? What does it leave out? And does a real card agree?
 #
-# You need Python and NumPy, and notebook 5. You do not need a GPU: the cells read the measurements of cards from
+# You need Python and NumPy, and notebook 5. You do not need a GPU: the cells read what was measured on cards from
 # [`benchmarks/results`](../benchmarks/results/README.md). If your machine has a card, one cell uses it.
 
 # %%
@@ -42,10 +42,10 @@ if not results:
 # %% [markdown]
 # ## Two rates and a ridge
 #
-# A card computes at one rate and reads and writes its memory at another. An operation of $f$ floating-point operations
-# on $b$ bytes takes $\max(f / \text{arithmetic rate}, b / \text{memory rate})$: this is the *roofline* model. Its
-# *intensity* is $f/b$. The intensity at which both terms are equal is the *ridge*: below it an operation is
-# bandwidth-bound, above it compute-bound.
+# A card computes at one rate, and reads and writes its memory at another. In the *roofline* model, a piece of work that
+# takes $f$ floating-point operations and moves $b$ bytes takes the time $\max(f / \text{arithmetic rate}, b /
+# \text{memory rate})$. Its *intensity* is $f/b$. The intensity at which both terms are equal is the card's *ridge*.
+# Work below the ridge is bandwidth-bound, and work above it is compute-bound. Where is the ridge of real cards?
 
 # %%
 print("          TFLOP/s    TB/s   ridge, FLOP/byte")
@@ -55,12 +55,12 @@ for name in presets()[1:]:
     print(f"{d.name:8}{d.flops_per_s / 1e12:9.0f}{d.memory_bytes_per_s / 1e12:8.2f}{ridge:13.0f}")
 
 # %% [markdown]
-# These are data sheet values: the rate of 16-bit matrix products, and the bandwidth of memory. Each number that is read
-# has to take part in hundreds of operations; otherwise the arithmetic units wait for memory.
+# The values are from data sheets: the rate of 16-bit matrix products, and the bandwidth of the memory. On most cards,
+# each number that is read has to take part in hundreds of operations; otherwise the arithmetic units wait for memory.
 #
-# Which parts of a GPT reach that? Every layer reports its floating-point operations and its bytes to the *meter*. The
-# meter below also records which function reports, and how long the card would take for it. The model has the size of
-# the smallest GPT-2, with phantom arrays; the batch has eight texts (sequences).
+# Which parts of a GPT reach that? Every layer reports its floating-point operations and its bytes to a *meter*. The
+# meter below also records which function reports, and how long a modelled H200 would take for its work. The model has
+# the size of the smallest GPT-2 and consists of phantom arrays; a batch is eight texts (sequences).
 
 # %%
 SHAPE, BATCH = Shape(layers=12, width=768, heads=12, context=1024, vocabulary=50304), 8
@@ -154,16 +154,17 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Only the linear layers are to the right of the ridge. Attention's products are to the left, because the matrices of
-# each head are narrow. Everything else does only a few operations per number, so memory bandwidth sets its time. Look
-# at the table of cards again: from the H100 to the H200 only the memory became faster. For bandwidth-bound work, only
-# that matters.
+# Only the linear layers are to the right of the ridge. Attention's products are to its left, because the matrices of
+# each head are narrow. Everything else does only a few operations per number, so its time depends on the memory
+# bandwidth alone. Look at the table of cards again: from the H100 to the H200 only the memory became faster, and it is
+# just what this work needs.
 #
 # ## One pass instead of many
 #
-# Bandwidth-bound work gets faster only by moving fewer bytes. Layer normalization in NumPy is a chain of calls:
-# subtract the mean, square, sum, divide, multiply, add. On a card each call is a *kernel*, a program that reads its
-# arguments from memory and writes its result back. How many bytes does that move? This array type counts them:
+# On a given card, bandwidth-bound work gets faster only if it moves fewer bytes. Layer normalization in NumPy is a
+# chain of calls: subtract the mean, square, sum, divide, multiply, add. On a card each call is a *kernel*, a program
+# that reads its arguments from memory and writes its result back. How many bytes does the whole chain move? The array
+# type below counts them, and the table compares them with those of a single kernel that reads its inputs only once:
 
 
 # %%
@@ -236,13 +237,14 @@ with style.styled():
 fig
 
 # %% [markdown]
-# The kernels are in [`simdist/arrays/kernels`](../simdist/arrays/kernels/norm.py), about a page each. When arrays are
-# on a card, `layer_norm` and similar functions call them, and report the same work to the meter. On a CPU these
-# functions work block by block: a block of rows that fits into a cache passes through the whole chain of NumPy calls.
+# These kernels are in [`simdist/arrays/kernels`](../simdist/arrays/kernels/norm.py), about a page each. If arrays are
+# on a card, `layer_norm` and similar functions call them. On a CPU, the functions work block by block instead: a block
+# of rows that fits into a cache passes through the whole chain of NumPy calls.
 #
-# Attention gains most. Its largest arrays are the scores and the probabilities, a number for each pair of tokens.
-# *Flash attention* computes them tile by tile and keeps none of them: only queries, keys, values and the result are in
-# memory. Backward computes them again, so that it does more operations on far fewer bytes.
+# The same idea saves most of attention's time. Its largest arrays are the scores and the probabilities, with a number
+# for each pair of tokens. *FlashAttention* computes them tile by tile and keeps none of them: only queries, keys,
+# values and the result go through the memory. Backward computes the scores again, so in all there are more operations
+# on far fewer bytes:
 
 # %%
 FLASH = replace(SHAPE, flash=True)
@@ -255,16 +257,17 @@ for name, found in (("attention", plain), ("flash attention", [flash_kinds["flas
 print(f"{'a step':49}{step_s * 1e3:8.2f}\n{'a step with flash':49}{flash_s * 1e3:8.2f}")
 
 # %% [markdown]
-# Its kernel, in [`simdist/arrays/kernels/flash.py`](../simdist/arrays/kernels/flash.py), keeps queries and scores on
-# the chip, and multiplies with the card's *matrix units*, which do nothing but products of small matrices.
+# With FlashAttention, attention is to the right of the ridge. Its kernel, in
+# [`simdist/arrays/kernels/flash.py`](../simdist/arrays/kernels/flash.py), keeps queries and scores on the chip, and
+# multiplies with the card's *matrix units*, which do nothing but multiply small matrices.
 #
 # ## A step, predicted
 #
-# How long does a step take, and at what share of the card's peak? That share is the time of the matrix products at the
-# peak rate, divided by the time of the step (hardware FLOPs utilisation, HFU; the MFU of notebook 9 counts what a model
-# needs, however it is computed). There are three *precisions*: bf16 has 16-bit numbers; float32 has 32-bit ones; TF32
-# keeps 32 bits, but the matrix units round the factors to 19. The rates are from NVIDIA's data sheet of the H200,
-# without sparsity.
+# How long does a step take, and what share of the card's peak does it reach? That share is the time that the matrix
+# products would take at the peak rate, divided by the time of the step. (It is called hardware FLOPs utilization, HFU.
+# The MFU of notebook 9 counts only the operations that the model needs, however it is computed.) The answer depends on
+# the *precision*. In bf16, numbers have 16 bits; in float32, they have 32; TF32 keeps 32 bits in memory, but the matrix
+# units round the factors to 19. The rates are from NVIDIA's data sheet of the H200, without sparsity.
 
 # %%
 RATES = {"bf16": H200.device.flops_per_s, "tf32": H200.device.flops_per_s / 2, "float32": 67e12}
@@ -313,27 +316,32 @@ with style.styled():
 fig
 
 # %% [markdown]
-# From float32 to TF32 only products become faster. So memory takes a larger share of the step, and the share of the
-# peak falls. From TF32 to bf16 products become faster again, but numbers are also half as long, so bandwidth-bound work
-# moves about half the bytes, and the share of the peak falls much less. The update takes the same time for every batch,
-# so a larger batch helps until the update no longer matters.
+# From float32 to TF32, only the matrix products become faster. So the rest takes a larger share of the step, and the
+# share of the peak falls. From TF32 to bf16, the products become faster again, but numbers are also half as long.
+# Bandwidth-bound work then moves about half the bytes, so the share of the peak falls much less. A larger batch raises
+# the share, because the update takes the same time for every batch; once the update is short compared with the step,
+# this gains little.
 #
-# The model leaves out that launching kernels takes time, which matters most for small batches; that no product reaches
-# the peak rate, and no copy the full memory bandwidth; that adding a bias is a pass of its own; and that attention in
-# float32 does pass its scores through the card's memory, since the kernel above is for 16 bits. So a prediction is a
-# lower bound on the time. How far from it is a real card?
+# These predictions are lower bounds on the time, because the model leaves out four things:
+#
+# * It takes time to launch a kernel, which matters most for small batches.
+# * No product reaches the peak rate, and no copy the full memory bandwidth.
+# * Adding a bias is a pass of its own.
+# * In float32, attention does pass its scores through the card's memory, because the kernel above is for 16 bits.
+#
+# How far from the predictions is a real card? The first comparison is of an all-reduce.
 #
 # ## Several ranks on one card
 #
-# Ranks can share a card. An all-reduce then needs no network, only memory. There are three ways.
+# Several ranks can share a card. An all-reduce then needs no network, only memory. There are three ways to do it:
 #
-# * **ipc**: each process maps the others' arrays. All $p$ arrays of $n$ bytes are read, and the sum is written to all
-#   of them: $2pn$ bytes at the rate of the card's memory. No algorithm moves fewer.
-# * **staged**, for an MPI without GPU support: every message goes over PCIe to the host and back. In a ring, all ranks
-#   together send $2n(p-1)$ bytes, all through the card's one link.
-# * **on the host**, for a program whose collectives have no GPU support: all arrays go to the host, are summed there,
-#   and go back, one after the other: $2pn$ bytes through the link, and then the time of the sums, which the prediction
-#   leaves out.
+# * **ipc**: each process maps the others' arrays into its own memory. All $p$ arrays of $n$ bytes are read, and the sum
+#   is written to all of them: $2pn$ bytes at the rate of the card's memory. No algorithm can move fewer.
+# * **staged**, for an MPI without GPU support: every message goes over PCIe to the host (the computer that the card is
+#   plugged into) and back. In a ring, all ranks together send $2n(p-1)$ bytes, all of them over the card's one link.
+# * **on the host**, for a program whose collectives have no GPU support: one after the other, all arrays go to the
+#   host, are summed there, and go back. That is $2pn$ bytes over the link, and the time of the sums, which the
+#   prediction leaves out.
 
 # %%
 RANKS, SIZE = 4, 256 << 20  # as in benchmarks.gpu
@@ -370,13 +378,13 @@ for way, (num_bytes, rate, *place) in ways.items():
     print(f"{way:11}{row}" + "".join(f"{ms(seconds):>22}" for seconds in seen))
 
 # %% [markdown]
-# The link to the host is far slower than the card's own memory. That is why `simdist` tries all paths, uses the best
-# one that works, and reports which one and why.
+# The link to the host is far slower than the card's own memory. That is why simdist tries all three paths, uses the
+# best one that works, and reports which one this is and why.
 #
 # ## On your own card
 #
-# Two virtual ranks train a small GPT for five steps: on the CPU, and on a card that they share, if there is one. The
-# code is the same; only the memory that `comm.empty` allocates differs.
+# Two virtual ranks train a small GPT for five steps, first on the CPU, and then on a card that they share, if there is
+# one. The code is the same. Only the memory that `comm.empty` allocates differs.
 
 
 # %%
@@ -405,9 +413,9 @@ else:
 # %% [markdown]
 # ## Measured and predicted
 #
-# Every file in `benchmarks/results` is one card. There are two predictions. One uses only the data sheet. The other
-# uses the card's measured rates of copies and products; its difference from a measured step is due to what the model
-# leaves out.
+# Now the comparison. The table has two predictions for each card that was measured. The first uses only the data sheet.
+# The second uses the rates of copies and products that were measured on the card, so where it still differs from the
+# measurement, this is due to what the model leaves out.
 
 
 # %%
@@ -498,8 +506,8 @@ bars(have) if have else print("No card has been measured yet: there is nothing t
 # %% [markdown]
 # ## Train on it, and measure it
 #
-# With `pip install 'simdist[cuda13]'` (or `cuda12`, depending on the driver), `--device cuda` puts a run's arrays on a
-# card. The run first prints which card it uses, which path arrays take to other ranks, and why. Without a card, it
+# After `pip install 'simdist[cuda13]'` (or `cuda12`, depending on the driver), `--device cuda` puts the arrays of a run
+# on a card. The run first prints which card it uses, which path arrays take to other ranks, and why. Without a card, it
 # prints what is missing:
 
 # %%
@@ -511,25 +519,25 @@ with TemporaryDirectory() as folder:
 print(f"$ {words}\n{(done.stdout + done.stderr).replace(folder, '…')}\nends with code {done.returncode}")
 
 # %% [markdown]
-# `--ranks 4` starts four ranks, which share the card, or have one each if there are four. To add a card to this
-# notebook, run this in the root of the repository, on a machine with that card:
+# `--ranks 4` starts four ranks. They share one card, or have one each if there are four. To add your card to this
+# notebook, run this in the root of the repository:
 #
 # ```sh
 # python -m benchmarks.gpu --out benchmarks/results/<card>.json
 # ```
 #
-# It first checks kernels, paths between ranks and training against results of the CPU. Then it measures copies,
-# products, all-reduces by each path, and steps, also those of PyTorch if it is installed. Run this notebook again
-# afterwards to fill the empty columns. `pytest --device cuda` runs the whole test suite on the card; what most of it
-# found on an H200 is in `benchmarks/results/README.md`.
+# It first checks kernels, paths between ranks and training against the CPU's results. Then it measures copies,
+# products, all-reduces by each path, and training steps, including PyTorch's if that is installed. Afterwards run this
+# notebook again to see your card in its tables. `pytest --device cuda` runs the whole test suite on the card;
+# `benchmarks/results/README.md` says what most of it found on an H200.
 #
 # ## To take along
 #
-# * An operation is compute-bound or bandwidth-bound, depending on its intensity. In this GPT everything except the
-#   linear layers is bandwidth-bound, until attention keeps its scores on the chip.
-# * Bandwidth-bound work gets faster by moving fewer bytes: fewer passes, fewer bits.
-# * The share of the peak tells how far a step is from the card's limit, and the kinds of work tell why.
-# * Arrays on one card should stay there: the path through the host is slower by the ratio of the two rates.
+# * Work is compute-bound or bandwidth-bound, depending on its intensity. In this GPT everything except the linear
+#   layers is bandwidth-bound, unless attention keeps its scores on the chip.
+# * Bandwidth-bound work gets faster if it moves fewer bytes: in fewer passes, or with fewer bits per number.
+# * The share of the peak shows how far a step is from the card's limit, and its kinds of work show why.
+# * Arrays on a card should stay there: the link to the host is far slower than the card's memory.
 #
 # **Try:** Double the width in `SHAPE`: what happens to the share of the peak? Set `card = preset("a100").device` above
 # the roofline: does any kind of work change sides? Add `functional.gelu_backward(x, x)` to `work`: is it worth writing
