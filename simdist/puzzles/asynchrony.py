@@ -18,16 +18,16 @@ __all__: list[str] = []
     21,
     "who may continue",
     """
-Bounded staleness: each worker counts the steps that it has finished, its *clock*. A worker may begin a step if the
-slowest is at most s steps behind it; with s = 0 all run in lockstep, as in synchronous training. Which workers may
-begin?
+In training with *bounded staleness*, each worker counts the steps that it has finished; this number is its *clock*. A
+worker may begin a step if the slowest worker is at most s steps behind it. With s = 0 all run in lockstep, as in
+synchronous training. Which workers may begin?
 
 ```python
 def may_begin(worker, clocks, s):        # clocks: of all workers, before this step
     return True
 ```
 """,
-    "s = 0 is bulk-synchronous: a worker that has finished step 3 waits until all others have.",
+    "With s = 0, a worker that has finished three steps waits until all others have finished three, too.",
     "Only the slowest matters: how far ahead of it is this worker now?",
 )
 def _may_begin(answer: Any) -> Iterator[Finding]:
@@ -59,10 +59,10 @@ _GRAPHS = {
     22,
     "weights for gossip",
     """
-Each worker averages its weights with those of its neighbours on a graph: x_i becomes the sum over j of W[i, j] x_j. All
-are to converge to the mean of their initial weights. So W must be symmetric, its rows must sum to 1, and its entries
-must be nonnegative, and zero where there is no edge. Find such a W for any connected graph. It must also shrink
-disagreement fast enough: the verdict says which share of it a round may leave.
+In each round, each worker averages its weights with those of its neighbours on a graph: x_i becomes the sum over j of
+W[i, j] x_j. All workers are to converge to the mean of their initial weights. For this, W must be symmetric, without
+negative entries, and zero where there is no edge, and each of its rows must sum to 1. Find such a W for any connected
+graph. It must also reduce the disagreement fast enough: the verdict says what share of it a round may leave.
 
 ```python
 import numpy as np
@@ -76,7 +76,7 @@ def mixing(neighbours):                  # neighbours[i]: a list of those of wor
     return W
 ```
 """,
-    "As it stands its rows sum to 1. Is it symmetric where neighbours have different numbers of neighbours?",
+    "As it stands, the rows of W sum to 1. Is W symmetric where two neighbours have different numbers of neighbours?",
     "W[i, j] = 1 / (1 + max(degree i, degree j)) for an edge; the rest of each row goes on the diagonal "
     "(Metropolis-Hastings).",
 )

@@ -34,8 +34,8 @@ def _parcels(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
     12,
     "transpose a matrix",
     """
-A square matrix is split over the ranks by rows, equally many on each. Transpose it: rank r ends with its share of the
-rows of the transpose. Send each rank what it needs, and nothing else: p-1 messages, each with 1/p of your rows.
+The rows of a square matrix are spread over the ranks, equally many on each. Transpose the matrix: rank r must end with
+its share of the rows of the transpose. Send each rank only what it needs: p-1 messages, each with 1/p of your numbers.
 
 ```python
 def transpose(rows, comm):               # rows: shape (n / p, n); returns the same shape
@@ -43,8 +43,8 @@ def transpose(rows, comm):               # rows: shape (n / p, n); returns the s
 ```
 """,
     "Rank r needs the columns r n/p to (r+1) n/p of your rows.",
-    "Messages must be contiguous: np.ascontiguousarray(block.T). In step k send to rank r + k, receive from rank r - "
-    "k.",
+    "A message must be a contiguous array: np.ascontiguousarray(block.T). In step k, send to rank r + k and receive "
+    "from rank r - k.",
 )
 def _transpose(answer: Any) -> Iterator[Finding]:
     why = "the matrix is 0, 1, 2, … row by row: is a block in another's place, or not transposed itself?"
@@ -60,8 +60,8 @@ def _transpose(answer: Any) -> Iterator[Finding]:
     13,
     "all-to-all in few messages",
     """
-An *all-to-all*: on rank r, `x[j]` is the block for rank j. Blocks are small and messages expensive: let each rank send
-and receive at most ceil(lg p) messages, on any number of ranks. A block may travel via other ranks.
+An *all-to-all*: on rank r, `x[j]` is the block for rank j. The blocks are small, but each message is expensive: on any
+number of ranks, let each rank send and receive at most ceil(lg p) messages. A block may travel via other ranks.
 
 ```python
 def deliver(x, comm):                    # x: shape (p, b); returns y of that shape: y[i] came from rank i
@@ -69,10 +69,10 @@ def deliver(x, comm):                    # x: shape (p, b); returns y of that sh
 ```
 """,
     "A block has to travel j - r places round the ring. Write this number in binary.",
-    "In round k every rank sends all blocks that it holds whose distance has bit k set, in one message, 2**k "
-    "places on.",
-    "Begin with blocks ordered by distance: np.roll(x, -r, axis=0). After all rounds the block at place d has come "
-    "from rank r - d.",
+    "In round k, take all blocks that you hold whose distance has bit k set, and send them in one message to the rank "
+    "2**k places on.",
+    "Begin with the blocks in the order of their distance: np.roll(x, -r, axis=0). At the end, the block at place d "
+    "has come from rank r - d.",
 )
 def _deliver(answer: Any) -> Iterator[Finding]:
     why = "the blocks of rank 0 are 0, 1, 2, …, those of rank 1 go on from there: is one in another's place?"

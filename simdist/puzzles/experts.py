@@ -28,7 +28,7 @@ def _slots(chosen: Array, capacity: int) -> Array:
     "a slot for each token",
     """
 A router has chosen an expert for each token. Every expert has `capacity` slots, numbered from 0, and fills them in the
-order of the tokens. Return each token's slot; -1 if its expert is full: then the token is dropped.
+order of the tokens. Return the slot of each token, or -1 if its expert is already full; the token is then dropped.
 
 ```python
 import numpy as np
@@ -38,7 +38,7 @@ def place(chosen, capacity):             # chosen: shape (tokens,), experts from
 ```
 """,
     "A token's slot is the number of tokens before it that have chosen the same expert.",
-    "onehot = chosen[:, None] == np.arange(chosen.max() + 1) has a column for each expert: sum down the columns.",
+    "onehot = chosen[:, None] == np.arange(chosen.max() + 1) has a column for each expert. Sum down the columns.",
 )
 def _place(answer: Any) -> Iterator[Finding]:
     random = np.random.default_rng(0)
@@ -63,10 +63,10 @@ def _place(answer: Any) -> Iterator[Finding]:
     28,
     "to the experts and back",
     """
-Every rank has an expert, and its own tokens. Take each token to the rank of its expert and the output back, with two
-collectives. These need arrays of one shape on all ranks, but no rank knows how many tokens it will get. So each rank
-sends `capacity` rows to each: of the tokens that chose its expert the first ones, and zeros if they are fewer. The
-output of a token that is not sent is 0.
+Every rank has one expert, and some tokens. With two collectives, bring each token to the rank of its expert, and the
+expert's output back. The collectives need arrays of the same shape on all ranks, but no rank knows how many tokens it
+will get. So each rank sends `capacity` rows to every rank: the first tokens that chose its expert, and rows of zeros if
+there are fewer. The output of a token that is not sent is 0.
 
 ```python
 from simdist.collectives import all_to_all     # all_to_all(x, comm): x[j] goes to rank j; returns y, y[i] from rank i
@@ -75,11 +75,11 @@ def through(x, chosen, expert, capacity, comm):     # x: shape (tokens, h); chos
     return expert(x)                                # this rank's, for rows of shape (n, h); returns shape (tokens, h)
 ```
 """,
-    "Put the tokens into an array of shape (p, capacity, h): by rank, and in it by slot. Empty slots are zeros.",
-    "What comes back from rank j is in the same slots of y[j]. Which tokens were these? np.flatnonzero(chosen == j) "
-    "tells it.",
-    "The expert needs rows.reshape(-1, h), of two axes. It makes something of empty slots, too: take only what "
-    "belongs to a token.",
+    "Put the tokens into an array of shape (p, capacity, h), by rank and slot. Leave zeros in empty slots.",
+    "What comes back from rank j is in the same slots of y[j]. np.flatnonzero(chosen == j) says which tokens they "
+    "belong to.",
+    "The expert needs an array of two axes: rows.reshape(-1, h). It returns something for empty slots, too: take only "
+    "what belongs to a token.",
 )
 def _through(answer: Any) -> Iterator[Finding]:
     runs, least = {}, {}

@@ -29,15 +29,15 @@ def _chunks(p: int) -> tuple[Sequence[Array], Sequence[Array]]:
     5,
     "all-gather between neighbours",
     """
-Each rank has a chunk; at the end every rank has all chunks, in rank order. A rank may exchange messages only with its
-two neighbours on the ring, and receives and sends p-1 messages.
+An *all-gather*: each rank has a chunk, and every rank must end with all chunks, in the order of the ranks. A rank may
+send p-1 messages and receive p-1, all of them to and from its two neighbours on the ring.
 
 ```python
 def gather_all(chunk, comm):             # returns a new array: the chunks of ranks 0, 1, … one after the other
     ...
 ```
 """,
-    "What you have just received is what your next neighbour does not have yet.",
+    "The chunk that you have just received is one that your next neighbour does not have yet.",
     "In step k send the chunk of rank r - k to the next rank, and receive that of rank r - k - 1 (all modulo p).",
 )
 def _ring(answer: Any) -> Iterator[Finding]:
@@ -59,17 +59,17 @@ def _ring(answer: Any) -> Iterator[Finding]:
     6,
     "all-gather in a few messages",
     """
-The same, now between any two ranks, with ceil(lg p) messages sent and received by each rank, for any p, and no more
-bytes than round the ring.
+An all-gather again, but now any two ranks may exchange messages. For any p, each rank may send and receive ceil(lg p)
+messages, and no more bytes than round the ring.
 
 ```python
 def gather_all(chunk, comm):             # returns a new array: the chunks of ranks 0, 1, … one after the other
     ...
 ```
 """,
-    "Do not send one chunk at a time: send all that you have. How many chunks do you have after k messages?",
-    "Collect chunks in the order r, r+1, r+2, … modulo p: after k messages you have the first 2**k of these. Whose "
-    "first 2**k are your next 2**k?",
+    "Send all chunks that you have, not one at a time. How many do you have after k messages?",
+    "Collect the chunks in the order r, r+1, r+2, … modulo p: after k messages you have the first 2**k. Which rank has "
+    "your next 2**k chunks as its first ones?",
     "In round k send your first min(2**k, p - 2**k) chunks to rank r - 2**k, and receive as many from r + 2**k. At "
     "the end rotate the array so that chunk 0 comes first (np.roll). This is Bruck's algorithm.",
 )
@@ -87,7 +87,7 @@ def _bruck(answer: Any) -> Iterator[Finding]:
     7,
     "a long broadcast, in pieces",
     """
-Rank 0 broadcasts a long array to all 8 ranks: sent whole, it takes one second from rank to rank, and 3 s by a tree.
+Rank 0 broadcasts a long array to all 8 ranks. Sent whole, it takes one second from rank to rank, so a tree takes 3 s.
 Finish within 1.9 s.
 
 ```python
@@ -96,8 +96,8 @@ def tell(x, comm):                       # in place; x is right on rank 0 only
 ```
 """,
     "A rank that waits for the end of the array before it passes on the beginning wastes its outgoing port.",
-    "Either cut the array into pieces that follow each other down a chain of ranks (how many?), or give each rank "
-    "an eighth and let them all-gather those.",
+    "Either cut the array into pieces that follow each other down a chain of ranks (how many pieces?), or give each "
+    "rank an eighth of it and then all-gather the eighths.",
     "A chain of p ranks and m pieces takes (p - 2 + m) / m seconds. With isend, one piece can go out while the next "
     "comes in.",
 )

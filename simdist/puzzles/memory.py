@@ -21,15 +21,16 @@ RANKS = (1, 2, 3, 4)
     18,
     "shard the optimizer state",
     """
-Momentum keeps a velocity for each weight, the same on every rank. Keep at most n/p of it on a rank (rounded up), and
-send no more than plain data parallelism does: 2n(p-1)/p in each step. This is ZeRO's first stage.
+Training with momentum keeps a velocity for each of n weights. Below, every rank keeps the same n velocities. Keep at
+most n/p of them (rounded up) on a rank, and send no more than plain data parallelism does: 2n(p-1)/p numbers in each
+step. This is ZeRO's first stage.
 
 ```python
 import numpy as np
 from simdist.arrays import partition
 from simdist.collectives import all_gather, all_reduce, reduce_scatter
 
-def train(w, gradients, comm):           # gradients: this rank's, one per step; they must be summed over the ranks
+def train(w, gradients, comm):           # gradients: this rank's, one per step, to be summed over the ranks
     velocity = np.zeros_like(w)
     for g in gradients:
         all_reduce(g, comm)
@@ -38,8 +39,8 @@ def train(w, gradients, comm):           # gradients: this rank's, one per step;
     return w, velocity                   # all weights, and the part of the velocity that this rank has kept
 ```
 """,
-    "Rank r can update chunk r of the weights alone, if it has chunk r of the summed gradient.",
-    "An all-reduce is a reduce-scatter and an all-gather. What can be done between the two?",
+    "To update chunk r of the weights, rank r needs only chunk r of the summed gradient.",
+    "An all-reduce is a reduce-scatter followed by an all-gather. What can you do between the two?",
     "g_r = reduce_scatter(g, comm); update v_r and w[chunk r]; w = all_gather(w[chunk r], comm).",
 )
 def _state(answer: Any) -> Iterator[Finding]:
@@ -68,7 +69,7 @@ def _state(answer: Any) -> Iterator[Finding]:
             yield Finding(False, f"numbers of optimizer state on all {p}", f"{sum(kept)}", f"{n}, one for each weight")
     yield Finding(True, "the weights", "right", on_ranks(RANKS))
     whole = any(s.name.partition(" ")[0] == "all_reduce" for run in runs.values() for s in run.trace)
-    why = "whoever has the whole sum, and sends no more, updates all weights, with all of the velocity"
+    why = "after an all_reduce no bytes are left for an all-gather of weights: each rank must update all of them itself"
     yield Finding(not whole, "gradients summed by", "all_reduce" if whole else "chunks", "each rank's own chunk", why)
     chunk = {p: 8 * ceil(n / p) for p in RANKS}
     yield bounded(runs, "bytes that a rank sends", busiest_bytes, lambda p: steps * 2 * chunk[p] * (p - 1))
@@ -78,18 +79,19 @@ def _state(answer: Any) -> Iterator[Finding]:
     19,
     "which activations to keep",
     """
-A network has L layers, and backward needs the input of each. Keep the inputs of only some layers; backward recomputes
-the others segment by segment, from one kept input to the next. After a segment's backward its inputs are freed. Choose
-which to keep (including layer 0) so that at most 2 sqrt(L) - 1 inputs are held at once.
+A network has L layers, and backward needs the input of each. Forward keeps the inputs of only some layers, including
+layer 0. Each of these layers begins a segment, which ends before the next one. Backward goes through the segments from
+the last to the first: it recomputes the segment's other inputs, uses all of them, and frees them. Choose which inputs
+to keep, so that at most 2 sqrt(L) - 1 are held at once.
 
 ```python
 def keep(layers):                        # returns the layers whose inputs are kept, such as [0, 4, 8]
     return list(range(layers))
 ```
 """,
-    "With k segments of L/k layers, at the beginning of backward you hold k kept inputs and L/k - 1 computed ones.",
-    "k = sqrt(L). (Segments need not be equal: while the first is recomputed, nothing else is held. For 36 layers the "
-    "minimum is 8.)",
+    "With k segments of L/k layers, you hold k kept inputs and L/k - 1 recomputed ones when backward begins.",
+    "k = sqrt(L). (With segments of different lengths you can do even better: while the first is recomputed, nothing "
+    "else is held. For 36 layers the least is 8.)",
 )
 def _keep(answer: Any) -> Iterator[Finding]:
     for layers in (4, 16, 36, 100):
@@ -110,9 +112,9 @@ def _keep(answer: Any) -> Iterator[Finding]:
     20,
     "split a layer p ways",
     """
-A transformer's MLP computes y = relu(x A) B. Split A and B so that rank r, with only its parts and the whole x,
-computes relu(x A_r) B_r, and these *sum* to y: then one all-reduce is all the communication. No number may be on two
-ranks, and each rank has 1/p of them, as nearly as whole columns and rows allow.
+A transformer's MLP computes y = relu(x A) B. Give each rank r a part of A and a part of B, so that the products
+relu(x A_r) B_r of all ranks *sum* to y. Every rank has all of x, so one all-reduce is then all the communication. No
+number of A or B may be on two ranks, and each rank gets 1/p of them, as nearly as whole columns and rows allow.
 
 ```python
 def cut(A, B, p, r):                     # returns A_r, B_r

@@ -21,8 +21,8 @@ RANKS = (2, 3, 4, 5, 8)
     1,
     "pass it on",
     """
-Every rank sends its array to the next one round the ring, rank p-1 to rank 0: afterwards `x` on rank r holds what rank
-r-1 had. Do it in the time of one message, and without a deadlock: here a send waits until its receiver is ready.
+Every rank sends its array to the next rank of a ring, and rank p-1 sends to rank 0: afterwards `x` on rank r holds what
+rank r-1 had. A send waits until its receiver is ready. Finish in the time of one message, without a deadlock.
 
 ```python
 def shift(x, comm):                      # x: an array, the same length everywhere; change it in place
@@ -30,9 +30,9 @@ def shift(x, comm):                      # x: an array, the same length everywhe
     comm.recv(x, src=(comm.rank - 1) % comm.size)
 ```
 """,
-    "As it stands all ranks send, and none receives. Run it through the check and read who waits for whom.",
-    "If the even ranks send first and the odd ones receive first, it ends, but takes the time of two messages or "
-    "three. Which call of the communicator does both at the same time?",
+    "As it stands, all ranks send and none receives. Let the check run it, and read who waits for whom.",
+    "If even ranks send first and odd ranks receive first, there is no deadlock, but it takes the time of two or three "
+    "messages. Which call of the communicator sends and receives at the same time?",
     "comm.sendrecv(x, dst, y, src), with a second array for the incoming data.",
 )
 def _shift(answer: Any) -> Iterator[Finding]:
@@ -51,8 +51,9 @@ def _shift(answer: Any) -> Iterator[Finding]:
     2,
     "broadcast in few steps",
     """
-Rank 0 has an array that all others need: a *broadcast*. Rank 0 can send to only one rank at a time, and sending to all
-p-1 others itself takes the time of p-1 messages. Do it in the time of ceil(lg p), where lg is the logarithm to base 2.
+Rank 0 has an array that all others need: a *broadcast*. It can send to only one rank at a time, so if it sends to all
+others itself, as below, that takes the time of p-1 messages. Finish in the time of ceil(lg p) messages, where lg is the
+logarithm to base 2.
 
 ```python
 def tell(x, comm):                       # in place; x is right on rank 0 only
@@ -79,8 +80,8 @@ def _tell(answer: Any) -> Iterator[Finding]:
     3,
     "which chunk?",
     """
-A ring all-reduce with one mistake. Find it from what it does: `collective_steps(watched("all_reduce", broken, 4))`
-draws it, with `from simdist.collectives.watch import watched` and `from simdist.plots import collective_steps`.
+This ring all-reduce has one mistake. Find it by its steps: `collective_steps(watched("all_reduce", broken, 4))` draws
+them, after `from simdist.collectives.watch import watched` and `from simdist.plots import collective_steps`.
 
 ```python
 import numpy as np
@@ -100,7 +101,7 @@ def broken(x, comm):                     # in place: the sum over all ranks
         comm.sendrecv(x[give], after, x[take], before)
 ```
 """,
-    "The first loop is right: after it rank r holds one complete chunk. Which?",
+    "The first loop is right. After it, rank r holds one complete chunk. Which one?",
     "It holds chunk r. Which chunk does the second loop send first?",
 )
 def _chunk(answer: Any) -> Iterator[Finding]:
@@ -119,14 +120,14 @@ def _chunk(answer: Any) -> Iterator[Finding]:
     4,
     "find the missing wait",
     """
-Each rank sends three rows to the next one, and prepares a row while the previous one is in flight. The rows arrive
-wrong. Fix it; the rank must still prepare the next row (`comm.compute`) while one is in flight, so it may take 4.2 s,
-not 6.
+Each rank sends three rows to the next rank, and prepares a row while the previous one is in flight. But the rows arrive
+wrong. Fix this. A rank must still prepare the next row (`comm.compute`) while one is in flight, so that all three take
+at most 4.2 s instead of 6.
 
 ```python
 import numpy as np
 
-def rows(x, comm):                       # returns a new array of three rows: those of the rank before
+def rows(x, comm):                       # returns a new array of three rows: those of the previous rank
     after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     y, row, requests = np.empty_like(x), np.empty_like(x[0]), []
     for i in range(3):
@@ -138,8 +139,8 @@ def rows(x, comm):                       # returns a new array of three rows: th
     return y
 ```
 """,
-    "`isend` returns at once. What does its docstring say about the array, and until when?",
-    "`row` is overwritten before it may have been sent. Wait in the right place, or use more than one array.",
+    "`isend` returns at once. What does its docstring say you must not do with the array, and until when?",
+    "`row` is overwritten while it may still be on its way. Wait in the right place, or use more than one array.",
 )
 def _wait(answer: Any) -> Iterator[Finding]:
     n = SECOND // 8
@@ -148,7 +149,7 @@ def _wait(answer: Any) -> Iterator[Finding]:
         rows = [np.repeat([[10 * r], [10 * r + 1], [10 * r + 2]], n, axis=1) for r in range(p)]
         return rows, [rows[r - 1] for r in range(p)]
 
-    why = "tens say whose row it is, units which row: was a row overwritten before it was sent?"
+    why = "the tens say whose row it is, the units which: was a row overwritten before it was sent?"
     runs = exchanged(answer, (2, 3, 4), case, returns=True, why=why)
     yield from right(runs, "the rows")
     yield bounded(runs, "time", elapsed, lambda p: 4.2, "s", "is a row prepared only after the previous one arrives?")

@@ -39,20 +39,20 @@ _PROFILES = {
     17,
     "buckets",
     """
-Backward computes the layers' gradients one after another: layer 0 first, which takes `seconds[0]`, and so on. A
-*bucket* of neighbouring layers is all-reduced as soon as all its gradients are ready and the previous bucket is done;
-that takes `alpha + beta * megabytes`. Choose the buckets so that the last one finishes within 2% of the best possible
-time.
+Backward computes the gradients of one layer after another. They are numbered in this order: layer 0 comes first and
+takes `seconds[0]`. A *bucket* of neighbouring layers is all-reduced as soon as all its gradients are ready and the
+previous bucket is done. That takes `alpha + beta * megabytes`, with the megabytes of the whole bucket. Choose the
+buckets so that the last one is done within 2% of the best possible time.
 
 ```python
 def buckets(seconds, megabytes, alpha, beta):    # returns a list of lists: [[0, 1, 2], [3, 4], …]
     return [[i] for i in range(len(seconds))]
 ```
 """,
-    "Small buckets pay alpha too often; a large one is ready too late. What should the last bucket be like?",
-    "What is the least time to finish layers 0 to i, if the last bucket is j to i? It depends only on the least "
-    "times for fewer layers.",
-    "best[i] = min over j of max(best[j], ready[i]) + alpha + beta * sum(megabytes[j:i]): a table of L numbers.",
+    "With small buckets you pay alpha too often; a large one is ready too late. What should the last bucket be like?",
+    "Suppose that you know the least time for every smaller number of layers. What is the least time for i layers, if "
+    "the last bucket begins with layer j?",
+    "For the first i layers, best[i] = min over j of max(best[j], ready[i]) + alpha + beta * sum(megabytes[j:i]).",
 )
 def _buckets(answer: Any) -> Iterator[Finding]:
     for name, profile in _PROFILES.items():

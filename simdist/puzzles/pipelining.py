@@ -36,9 +36,10 @@ def _schedule(answer: Any, stages: int, micro_batches: int) -> Schedule:
     23,
     "a pipeline that frees memory early",
     """
-Stage r of a model is on rank r. A rank's row gives the order of its forwards (`F0`, one unit of time each) and
-backwards (`B0`, two units each) of the micro-batches; each starts as soon as its inputs are there. All forwards first,
-as below, keeps all m micro-batches in memory. Keep at most p - r on rank r, and take no longer.
+Stage r of a model is on rank r. A rank's row is the order in which it computes the forwards (`F0`, one unit of time
+each) and the backwards (`B0`, two units each) of the micro-batches; each starts as soon as its inputs are there. If all
+forwards come first, as below, every rank keeps all m micro-batches in memory. Keep at most p - r on rank r, and take no
+longer.
 
 ```python
 def rows(p, m):                          # returns a string for each rank
@@ -47,7 +48,7 @@ def rows(p, m):                          # returns a string for each rank
     return [f"{forwards} {backwards}" for r in range(p)]
 ```
 """,
-    "The last rank can do B0 as soon as it has done F0. What about the one before?",
+    "The last rank can do B0 as soon as it has done F0. When can the rank before it do its B0?",
     "Rank r begins with p - r - 1 forwards, then alternates one forward and one backward, and ends with the rest.",
 )
 def _one_f_one_b(answer: Any) -> Iterator[Finding]:
@@ -64,20 +65,21 @@ def _one_f_one_b(answer: Any) -> Iterator[Finding]:
     24,
     "split the backward",
     """
-A backward has two parts: `I0`, the gradient of the input, for which the previous stage waits, and `W0`, that of the
-weights, for which no stage waits. Let F, I and W take one unit of time each. With I and W always together, a rank is
-idle for 3(p-1) units between its first action and its last. Be idle for at most p - 1, and keep no more in memory than
-rank 0 did before: p. A micro-batch counts as 1 from its F to its I, and as a half from there to its W.
+A backward has two parts: `I0`, the gradient of the input, for which the previous stage waits, and `W0`, the gradient of
+the weights, for which no stage waits. Let F, I and W take one unit of time each. If W always follows its I at once, a
+rank is idle for up to 3(p-1) units between its first action and its last. Let it be idle for at most p - 1. No rank may
+keep more than p micro-batches, as rank 0 did before. A micro-batch counts as 1 from its F to its I, and then as a half
+until its W.
 
 ```python
 def rows(p, m):                          # returns a string for each rank, such as "F0 F1 I0 W0 I1 W1"
     ...
 ```
 """,
-    "Begin with the schedule of the previous puzzle, B written as I W. Where do ranks wait, and which W could run "
-    "then?",
-    "At the end ranks wait for one I after another from the next stage. Save W for these gaps: how many on rank r?",
-    "On rank r let each W lag r micro-batches behind its I (ZB-H1).",
+    "Begin with the schedule of the previous puzzle, and write each B as I W. Where do ranks wait, and which W could "
+    "they compute meanwhile?",
+    "At the end, ranks wait for one I after another from the next stage. Save W for these gaps: how many on rank r?",
+    "On rank r, let each W come r micro-batches after its I (ZB-H1).",
 )
 def _zero_bubble(answer: Any) -> Iterator[Finding]:
     memory = Memory(1.0, 0.5)
@@ -87,7 +89,7 @@ def _zero_bubble(answer: Any) -> Iterator[Finding]:
         name = f"{p} stages, {m} micro-batches"
         kept = validate(schedule, memory).memory
         worst = max(range(p), key=lambda r: kept[r])
-        why = "half of it stays until the W: which W can come earlier?"
+        why = "half of a micro-batch is kept until its W: which W can come earlier?"
         yield at_most(f"memory of rank {worst}, {name}", kept[worst], p, why=why)
         why = "which W could run where a rank waits?"
         yield at_most(f"idle time of a rank between its first and last action, {name}", run.own_bubble, p - 1, why=why)

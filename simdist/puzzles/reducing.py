@@ -53,8 +53,8 @@ def _places(items: int) -> Any:
     8,
     "every rank sums a part",
     """
-A *reduce-scatter*: each rank has an array of n items; rank r must end with chunk r of their sum. No rank may send more
-than n(p-1)/p items.
+A *reduce-scatter*: each rank has an array of n items, and rank r must end with chunk r of the sum of all arrays. No
+rank may send more than n(p-1)/p items.
 
 ```python
 from simdist.arrays import partition
@@ -63,7 +63,7 @@ def sum_a_part(x, comm):                 # returns a new array: partition(len(x)
     ...
 ```
 """,
-    "Each rank sends every other rank the part for that rank's chunk, and sends its own chunk to none.",
+    "Each rank sends every other rank that rank's chunk, and keeps its own.",
     "In step k send rank r + k its chunk of your x, and receive your chunk of its x from rank r - k. Each message "
     "has n/p items.",
 )
@@ -89,17 +89,17 @@ def _reduce_scatter(answer: Any) -> Iterator[Finding]:
     9,
     "beat the star",
     """
-An *all-reduce*: all ranks must end with the sum. If one rank does all the adding, it sends (p-1)n items. Write an
-all-reduce in which no rank sends more than 2n(p-1)/p items, and which on 8 ranks takes at most 1.76 times as long as a
-rank needs to send n.
+An *all-reduce*: all ranks must end with the sum of their arrays. If one rank adds them all up and sends the sum to each
+of the others, it sends (p-1)n items. Let no rank send more than 2n(p-1)/p items. On 8 ranks, take at most 1.76 times as
+long as one rank needs to send n items.
 
 ```python
 def sum_all(x, comm):                    # in place
     ...
 ```
 """,
-    "Let each rank sum a part (the previous puzzle), then share the parts.",
-    "A reduce-scatter and an all-gather: in each, a rank sends n(p-1)/p items, in p-1 steps of n/p.",
+    "Let each rank sum a part, as in the previous puzzle; then bring all parts to all ranks.",
+    "Do a reduce-scatter, then an all-gather. In each, a rank sends n(p-1)/p items, in p-1 steps of n/p.",
 )
 def _all_reduce(answer: Any) -> Iterator[Finding]:
     n = 8 * _ITEMS
@@ -118,16 +118,16 @@ def _all_reduce(answer: Any) -> Iterator[Finding]:
     10,
     "a short sum",
     """
-An all-reduce of a few items: bytes hardly matter, but each message costs a second. On p = 2**k ranks finish in k
-seconds, with k messages sent and received by each rank.
+An all-reduce of only a few items: bytes hardly matter, but each message takes a second. On p = 2**k ranks, finish in k
+seconds, and let each rank send and receive k messages.
 
 ```python
 def sum_all(x, comm):                    # in place; comm.size is a power of two
     ...
 ```
 """,
-    "A tree to rank 0 and back takes 2k seconds; half of the ranks are busy in 2 of them. What if pairs exchange?",
-    "In round k exchange all of x with rank r ^ 2**k, and add. After it x holds the sum over 2**(k+1) ranks.",
+    "A tree to rank 0 and back takes 2k seconds, and half of the ranks are idle in all but 2. What if pairs exchange?",
+    "In round k exchange all of x with rank r ^ 2**k, and add. Then x holds the sum over 2**(k+1) ranks.",
 )
 def _short(answer: Any) -> Iterator[Finding]:
     runs = exchanged(answer, (1, 2, 4, 8, 16), _powers(5), sums=True, cluster=STEPS)
@@ -145,18 +145,18 @@ _TWO_NODES = PLAIN.with_(name="two nodes", inside=Link(1e-9, 16 * SECOND), devic
     11,
     "a slow link between two nodes",
     """
-Eight ranks, 0 to 3 on one node and 4 to 7 on another (`comm.nodes` says which rank is where). Inside a node a message
-takes a sixteenth of the time that it takes between nodes, and all ranks of a node share one network card. Let the array
-cross only once in each direction, 2n bytes in all, and finish in 1.2 s, where n bytes take a second to cross.
+An all-reduce of n bytes on eight ranks: ranks 0 to 3 are on one node, and 4 to 7 on another (`comm.nodes` says which
+rank is where). All ranks of a node share one network card, which takes a second to send n bytes to the other node;
+inside a node a message takes a sixteenth of that. Let only n bytes cross in each direction, and finish in 1.2 s.
 
 ```python
 def sum_all(x, comm):                    # in place, on these 8 ranks
     ...
 ```
 """,
-    "First sum inside each node.",
-    "If only one rank of each node sends across, it must first collect and then spread all n bytes. It is faster if "
-    "each of the four has a quarter of its node's sum, and sends that across.",
+    "Before anything crosses, sum inside each node.",
+    "If a single rank of each node sends across, it has to collect all n bytes first and to spread them afterwards. It "
+    "is faster if each of the four ranks has a quarter of its node's sum, and sends that across.",
     "Reduce-scatter inside each node; exchange quarters with the rank of the other node that has the same quarter, and "
     "add; all-gather inside.",
 )

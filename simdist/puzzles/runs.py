@@ -84,7 +84,7 @@ def _unchanged(run: Run, rank: int) -> str:
         return "x is as it was: no message arrived here"
     return (
         "x is as it was, though a message arrived: x[:] = y changes x, x = y only rebinds the name\n"
-        "or had its sender overwritten the array before it was sent?"
+        "or did the sender overwrite the array before it was sent?"
     )
 
 
@@ -200,5 +200,5 @@ def carried(runs: Runs, least: Callable[[int], float], first: int = 0) -> Findin
         if received < least(p) * (1 - 1e-9):
             why = "data did not travel by messages alone: perhaps a variable that all ranks share?"
             what = f"bytes that each rank receives, on {counted(p, 'rank')}"
-            return Finding(False, what, f"{received:,}", f"at least {least(p):,.0f}: it cannot know them itself", why)
+            return Finding(False, what, f"{received:,}", f"at least {least(p):,.0f}, which it cannot know itself", why)
     return Finding(True, "carried by", "only messages", "")

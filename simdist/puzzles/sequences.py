@@ -28,16 +28,16 @@ def _attend(scores: Array, values: Array) -> tuple[Array, Array]:
     25,
     "attention in two halves",
     """
-A query's attention over a block of keys is given by two things per query: `o`, the output, softmax(scores) @ values,
-and `z`, the logarithm of the sum of exp(scores). Given these for two blocks, compute them for both blocks together.
-That is all that ring attention needs. Scores may be as large as 1000, and exp(1000) overflows.
+Two things describe a query's attention over a block of keys: the output `o`, which is softmax(scores) @ values, and
+`z`, the logarithm of the sum of exp(scores). You have both for each of two blocks; compute them for the two blocks
+together. Ring attention needs no more than that. Scores may be as large as 1000, and exp(1000) overflows.
 
 ```python
 def merge(o1, z1, o2, z2):               # o: shape (queries, width), z: (queries,); returns o, z of both
     return (o1 + o2) / 2, z1 + z2
 ```
 """,
-    "z of both is log(exp(z1) + exp(z2)); each output is weighted by its block's share of that sum.",
+    "The z of both is log(exp(z1) + exp(z2)). Weight each output by its block's share of this sum.",
     "np.logaddexp(z1, z2) does not overflow, and exp(z1 - z) is at most 1.",
 )
 def _merge(answer: Any) -> Iterator[Finding]:
@@ -68,9 +68,9 @@ def _merge(answer: Any) -> Iterator[Finding]:
     26,
     "fair shares of a causal sequence",
     """
-With causal attention the token at position i attends to i + 1 tokens. Split into p consecutive parts, the last rank of
-4 has seven times the work of the first. Spread the tokens so that all ranks have equally many tokens and the same work,
-and each rank has at most two runs of consecutive tokens.
+In causal attention, the token at position i attends to i + 1 tokens. If four ranks get consecutive parts of a sequence,
+the last has about seven times as much work as the first. Spread the tokens so that all ranks have equally many tokens
+and the same work, and each has at most two runs of consecutive tokens.
 
 ```python
 def share(tokens, p, r):                 # returns the positions of rank r's tokens; tokens is a multiple of 2p
@@ -78,7 +78,7 @@ def share(tokens, p, r):                 # returns the positions of rank r's tok
 ```
 """,
     "Early tokens are cheap and late ones expensive: give each rank some of both.",
-    "Cut into 2p pieces; rank r has the r-th from the front and the r-th from the back.",
+    "Cut the sequence into 2p pieces, and give rank r the r-th from the front and the r-th from the back.",
 )
 def _share(answer: Any) -> Iterator[Finding]:
     for tokens, p in ((16, 2), (48, 3), (64, 4)):

@@ -20,8 +20,9 @@ RANKS = (1, 2, 3, 4)
     14,
     "the mean of means",
     """
-Each rank knows the *mean* gradient over its own examples, and how many examples it has; the numbers differ, and may be
-0 (the gradient is then all zeros). Return the mean over the examples of all ranks, with a single collective.
+Each rank knows the *mean* gradient over its own examples, and how many examples it has. These numbers differ between
+ranks; a rank may have no examples, and its gradient is then all zeros. Return the mean over the examples of all ranks.
+Use a single collective.
 
 ```python
 from simdist.collectives import all_reduce
@@ -32,7 +33,7 @@ def mean_gradient(gradient, examples, comm):     # gradient: shape (n,), float64
 ```
 """,
     "The mean of means is the overall mean only if every rank has equally many examples.",
-    "Sum the sums, and the numbers of examples. Can both be in one array?",
+    "Add up the sums over all ranks, and also the numbers of examples. Can one array hold both?",
 )
 def _mean(answer: Any) -> Iterator[Finding]:
     runs = {}
@@ -59,9 +60,9 @@ def _mean(answer: Any) -> Iterator[Finding]:
     15,
     "clip a sharded gradient",
     """
-A gradient is sharded: each rank has a part of it, and none has the whole. Scale it so that the norm of the *whole* is
-at most `limit`; if it already is, leave it unchanged. Moving the gradient would cost far too much: no rank may send
-more than 64 bytes.
+A gradient is sharded: each rank has a part of it, and no rank has the whole. Scale it so that the norm of the *whole*
+gradient is at most `limit`; if it already is, leave the gradient unchanged. To send the gradient itself would cost far
+too much: no rank may send more than 64 bytes.
 
 ```python
 import numpy as np
@@ -70,7 +71,7 @@ def clip(shard, limit, comm):            # returns the scaled shard
     return shard * min(1, limit / np.linalg.norm(shard))
 ```
 """,
-    "The square of a norm is a sum, and partial sums can be added.",
+    "The square of a norm is a sum of squares, and ranks can add up partial sums.",
     "all_reduce an array of one number: the sum of this shard's squares.",
 )
 def _clip(answer: Any) -> Iterator[Finding]:
@@ -99,8 +100,8 @@ def _clip(answer: Any) -> Iterator[Finding]:
     16,
     "find the missing sync",
     """
-Data parallel training with momentum. Two things are wrong: the ranks' weights drift apart, and away from those of one
-rank alone. Fix both: all ranks must begin with rank 0's weights.
+This is data parallel training with momentum, but two things are wrong: the ranks' weights differ from each other, and
+from those of one rank that trains alone. Fix both. All ranks must begin with rank 0's weights.
 
 ```python
 import numpy as np
@@ -141,6 +142,6 @@ def _sync(answer: Any) -> Iterator[Finding]:
         for r in range(1, p):
             why = "do both begin with the same weights, and add the same to them?"
             compare(f"the weights of rank {r} of {p}, beside rank 0's", results[r], results[0], why)
-        why = "what all ranks sum is the gradient, once per step, and the whole gradient is the sum"
+        why = "sum the ranks' gradients once per step, and nothing else; do not divide the sum"
         compare(f"the weights of rank 0 of {p}, beside those of one rank alone", results[0], w, why)
     yield Finding(True, "the weights", "those of one rank alone", on_ranks(RANKS))

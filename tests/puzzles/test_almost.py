@@ -143,7 +143,7 @@ def test_an_array_that_is_overwritten_while_it_is_sent_is_told():
         comm.recv(x, (comm.rank - 1) % comm.size)
         request.wait()
 
-    assert "had its sender overwritten" in repr(puzzle(1).check(shift))
+    assert "did the sender overwrite the array" in repr(puzzle(1).check(shift))
 
 
 def test_a_rank_that_no_message_reaches_is_told():
