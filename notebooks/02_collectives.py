@@ -160,8 +160,8 @@ fig
 
 # %% [markdown]
 # Twelve is not a power of two. Recursive doubling and Rabenseifner's algorithm therefore have to begin by adding the
-# arrays of four ranks to those of four others. This extra round makes them miss the bounds that they meet on 16 ranks.
-# The rings send the fewest bytes on any number of ranks.
+# arrays of four ranks to those of four others. These extra messages make them miss the bounds that they meet on 16
+# ranks. The rings send the fewest bytes on any number of ranks.
 #
 # ## A machine has a hierarchy
 #

@@ -151,8 +151,8 @@ with style.styled():
 fig
 
 # %% [markdown]
-# If each message between the nodes takes long, small buckets make the step slower than no buckets do. With the slider,
-# watch how the second stream changes:
+# Where a message between the nodes takes 0.5 ms, small buckets make the step longer than it is without any. With the
+# slider, watch how the second stream changes:
 
 
 # %%

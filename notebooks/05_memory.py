@@ -4,9 +4,9 @@
 # A model of one and a half billion weights fits on a USB stick, but training it takes many times as much memory. What
 # fills this memory, and which part of it can a rank do without?
 #
-# You need Python and NumPy, but no GPU: the models have their true sizes, but most of them consist of *phantom* arrays,
-# which have a shape and a dtype but no contents. So eight virtual ranks can train GPT-2 XL on eight simulated H100s in
-# this process, and every message and every allocation has the size that it has in a real run.
+# You need Python and NumPy, but no GPU: the large models have their true sizes, but consist of *phantom* arrays, which
+# have a shape and a dtype but no contents. So eight virtual ranks can train GPT-2 XL on eight simulated H100s in this
+# process, and every message and every allocation has the size that it has in a real run.
 
 # %%
 from functools import partial
@@ -32,8 +32,8 @@ H100 = preset("h100")
 # %% [markdown]
 # ## Sixteen bytes per weight
 #
-# Most models are trained with Adam in *mixed precision*: forward and backward compute in 16 bits, and the update in 32.
-# For each weight, a rank then keeps:
+# Large models are usually trained with Adam in *mixed precision*: forward and backward compute in 16 bits, and the
+# update in 32. For each weight, a rank then keeps:
 
 # %%
 xl = Shape(layers=48, width=1600, heads=25, context=1024, vocabulary=50257)  # GPT-2 XL
@@ -264,7 +264,7 @@ for stage in (1, 2, 3):
     assert np.allclose(sum(parts), whole, rtol=0, atol=1e-12)
 
 # %% [markdown]
-# Each rank returned its shard, with zeros elsewhere. The shards add up to exactly the weights of data parallelism.
+# Each rank returned its shard, with zeros elsewhere. The shards add up to the weights of data parallelism.
 #
 # ## Activations: recompute them
 #

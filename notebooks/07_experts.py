@@ -240,8 +240,8 @@ for algorithm in ("pairwise", "linear", "bruck", "hierarchical"):
 # Linear is the fastest for both models. In the large one, bytes take most of the time: Bruck is slowest because it
 # sends most bytes several times, and pairwise waits in each step for the slowest pair. In the small one, latency takes
 # most of the time: pairwise is slowest because its many steps follow one after the other. (In this model of a network,
-# a message keeps its sender busy only for the time of its bytes. Where starting a message also takes the sender's time,
-# few messages help more than here.)
+# a message keeps its sender busy only for the time of its bytes. Where starting a message keeps it busy, too, it helps
+# more than here to send few messages.)
 #
 # ## The same training
 #

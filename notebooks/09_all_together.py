@@ -462,7 +462,7 @@ for i, (loss, norm) in enumerate(one):
 # ## Rules of thumb, and where they come from
 #
 # 1. **Does it fit?** A rank needs 16 bytes per weight, divided by `tp`, by `pp` and, for the parts that ZeRO shards, by
-# `dp`. Activations come on top. You can compute this before anything runs:
+#    `dp`. Activations come on top. You can compute this before anything runs:
 
 # %%
 for name, (sizes, *more) in ways.items():
@@ -474,7 +474,7 @@ for name, (sizes, *more) in ways.items():
 # %% [markdown]
 # 2. **Use `tp` only inside a node.** It communicates in every block, without overlap.
 # 3. **Use `pp` over the slow links**, with several micro-batches per stage; or use `dp`, if backward takes long enough
-# to hide its communication.
+#    to hide its communication.
 # 4. **Use `dp` for the rest**, with ZeRO 1, which sends no more bytes than plain data parallelism.
 # 5. Then **measure**: the timeline shows what limits a step.
 #

@@ -156,8 +156,8 @@ fig
 # %% [markdown]
 # Only the linear layers are to the right of the ridge. Attention's products are to its left, because the matrices of
 # each head are narrow. Everything else does only a few operations per number, so its time depends on the memory
-# bandwidth alone. Look at the table of cards again: from the H100 to the H200 only the memory became faster, and it is
-# just what this work needs.
+# bandwidth alone. Look at the table of cards again: from the H100 to the H200 only the memory became faster. For
+# bandwidth-bound work, that is all that matters.
 #
 # ## One pass instead of many
 #
