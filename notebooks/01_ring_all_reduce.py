@@ -92,9 +92,9 @@ star = timed(through_one, 4)
 timeline(star.trace, arrows=True)
 
 # %% [markdown]
-# Time runs to the right. A bar lasts from the moment a rank calls send or receive until the call returns; a line is a
-# message, and the dot at its end marks the arrival. Every message begins or ends at rank 0, which handles one at a
-# time, so the others spend most of their long bars waiting for rank 0. With more ranks the queue grows:
+# Time runs to the right. A bar is a call of send or receive; a line is a message, and its dot the arrival. Every
+# message begins or ends at rank 0, which handles one at a time, so the others mostly wait for it. With more ranks the
+# queue grows:
 
 # %%
 array_bytes = ITEMS * 8
@@ -138,10 +138,10 @@ collective_steps(ring_record)
 # %% [markdown]
 # Follow one column, c0, from the start:
 #
-# * **Steps 1 to 3, *reduce-scatter*.** Rank 1 sends its chunk 0 to rank 2, which adds its own and passes the sum on to
-#   rank 3, which does the same. When rank 0 has added its own, chunk 0 is complete. The other chunks travel in the same
-#   way, each starting one rank further on, so every rank sends one chunk in every step. After $p-1$ steps each rank has
-#   one complete chunk.
+# * **Steps 1 to 3, *reduce-scatter*.** Rank 1 sends its chunk 0 to rank 2, which adds its own and passes the sum on,
+#   and so does rank 3. When rank 0 has added its own, chunk 0 is complete. The other chunks travel in the same way,
+#   each starting one rank further on, so every rank sends one chunk in every step. After $p-1$ steps each rank has one
+#   complete chunk.
 # * **Steps 4 to 6, *all-gather*.** The complete chunks go round the ring once more. Now nothing is added: each rank
 #   stores the chunk that arrives and passes it on. After another $p-1$ steps every rank has every chunk.
 #
@@ -207,10 +207,9 @@ for p in (2, 4, 8, 16):
     )
 
 # %% [markdown]
-# Patarasuk and Yuan (2009) prove that no algorithm can do better: in any all-reduce, the busiest rank sends at least
-# this many bytes. The price of the ring is its many steps, each of which costs α. The picture shows which share of the
-# time goes into bytes; the rest is this latency. The more ranks there are, the longer an array has to be before the
-# bytes dominate.
+# No algorithm can do better: in any all-reduce, the busiest rank sends at least this many bytes (Patarasuk and Yuan
+# 2009). But the ring pays α for each of its many steps. The picture shows what share of the time is left for the bytes.
+# The more ranks, the longer an array has to be for the bytes to dominate:
 
 # %%
 sizes = [2**k for k in range(3, 26)]

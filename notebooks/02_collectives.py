@@ -89,10 +89,10 @@ ipywidgets.interactive(show, algorithm=algorithms("all_reduce"), ranks=(2, 9))
 # %% [markdown]
 # ## Which one is fastest?
 #
-# The table shows the published costs of five algorithms on 16 ranks: how many α, how many nβ and how many nγ. From
-# these follows the time by formula, for a short array and for a long one. Next to it stands the time on the virtual
-# ranks' clock, which the picture calls *predicted*. (*tree* sums along a tree to rank 0, which broadcasts the sum along
-# the same tree; in *naive* every rank sends its whole array to every other rank, one after another.)
+# The table shows the published costs of five algorithms on 16 ranks: how many α, nβ and nγ. Beside the time that
+# follows from this formula, for a short array and for a long one, stands the time on the virtual ranks' clock
+# (*predicted* in the picture). (*tree* sums along a tree to rank 0, which broadcasts the sum along the same tree; in
+# *naive* every rank sends its whole array to every other rank, one after another.)
 
 # %%
 ways = ["recursive_doubling", "rabenseifner", "ring", "tree", "naive"]
@@ -126,12 +126,11 @@ print(f"by hand: {alphas:g} α more equals {betas:g} nβ + {gammas:g} nγ less a
 # %% [markdown]
 # ## Lower bounds
 #
-# How good can an algorithm be? Suppose that a rank can send only one message and receive only one at a time. With each
-# message, the number of ranks whose data it has seen can at most double, so every all-reduce takes at least ⌈lg p⌉ α.
-# And some rank has to send at least $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). In the picture, each algorithm is a
-# point whose coordinates are its costs relative to these bounds; a point at (1, 1) would meet both. The picture is for
-# a short array: the double tree cuts a long one into segments that follow each other down the tree, which takes more
-# latencies but nearly the fewest bytes possible.
+# How good can an algorithm be? If a rank sends and receives one message at a time, each can at most double the number
+# of ranks whose data it has seen, so every all-reduce takes at least ⌈lg p⌉ α. And some rank has to send at least
+# $2\frac{p-1}{p}n$ bytes (Chan et al. 2007). In the picture, each algorithm is a point relative to these bounds; a
+# point at (1, 1) would meet both. (The array is short. The double tree cuts a long one into segments that follow each
+# other down the tree, which takes more latencies but nearly the fewest bytes possible.)
 
 # %%
 SPECIAL = ("direct", "hierarchical", "multi_ring")  # for ranks that share memory, and for several nodes
@@ -159,9 +158,9 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Twelve is not a power of two. Recursive doubling and Rabenseifner's algorithm therefore have to begin by adding the
-# arrays of four ranks to those of four others. These extra messages make them miss the bounds that they meet on 16
-# ranks. The rings send the fewest bytes on any number of ranks.
+# Twelve is not a power of two. Recursive doubling and Rabenseifner's algorithm therefore first add the arrays of four
+# ranks to those of four others, which makes them miss the bounds. The rings send the fewest bytes on any number of
+# ranks.
 #
 # ## A machine has a hierarchy
 #
@@ -192,15 +191,14 @@ traffic(sd.run(sums, 16, cluster=h100, args=("hierarchical",)).trace)
 
 # %% [markdown]
 # The picture shows the hierarchical all-reduce; rows send, columns receive. Each rank sends much to the next rank of
-# its own node (dark), and little to its partner in the other node (light). But while the nodes sum, the links between
-# them are idle. multi_ring keeps these links busy all the time, and for the long array this outweighs the additional
-# bytes between nodes. `auto`, in the last line, chooses hierarchical for the short array and multi_ring for the long
-# one.
+# its node (dark), and little to a partner in the other (light). But while the nodes sum, the links between them are
+# idle. multi_ring keeps these links busy all the time, and for the long array this outweighs the additional bytes
+# between nodes. `auto`, in the last line, chooses hierarchical for the short array and multi_ring for the long one.
 #
 # ## The other collectives
 #
-# The other operations have the same trade-off between messages and bytes. For each operation, the cell prints which
-# algorithm is fastest on 16 ranks, and from which size on.
+# The other operations have the same trade-off. For each, the cell prints which algorithm is fastest on 16 ranks, and
+# from which size on.
 
 # %%
 for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"):
@@ -219,15 +217,13 @@ for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "re
 # at every size, because each rank begins with a different receiver. If all began with rank 0, most ports would be idle
 # until their turn came.
 #
-# You need not choose yourself: `algorithm="auto"` does so by the cluster's model, or by the measurements of `simdist
-# bench --tune`.
+# `algorithm="auto"` chooses by the cluster's model, or by the measurements of `simdist bench --tune`.
 #
 # ## Measured
 #
 # Does the model agree with a real machine? Two processes send messages back and forth and add arrays, which gives this
-# machine's α, β and γ. Then they all-reduce, and the picture compares the measured times with those that the model
-# predicts from α, β and γ. Each measured time is the shortest of 30 repetitions, because other work on the machine can
-# only make a repetition longer.
+# machine's α, β and γ. Then they all-reduce, and the picture compares measured and predicted times. Each measured time
+# is the shortest of 30, because other work on the machine can only make it longer.
 
 # %%
 SIZES = [4**k for k in range(5, 11)]

@@ -47,9 +47,9 @@ from simdist.plots import Point, consensus, loss_race, staleness, timeline, wait
 # holds the weights. Each of eight workers computes a gradient on its part of a batch, *pushes* it to the server, and
 # *pulls* the weights.
 #
-# In *synchronous* training, the server waits for all eight gradients and applies their mean. If it instead applies each
-# gradient alone, it gives it the weight 1/8, so that eight of them count as much as one synchronous step. Computing a
-# gradient takes a worker about 10 ms, with some variation; rank 4 takes four times as long.
+# In *synchronous* training, the server waits for all eight gradients and applies their mean. A gradient that it applies
+# alone gets the weight 1/8, so that eight count as much as one such step. Computing one takes about 10 ms, with some
+# variation; rank 4 takes four times as long.
 
 # %%
 text, _ = load(PYTHON).split(length=17, validation_share=0.1, seed=0)
@@ -90,7 +90,7 @@ timeline(nobody_waits.trace, ranks=range(6), start_s=0.3, end_s=0.5)
 # %% [markdown]
 # ## Three rules
 #
-# *Bounded staleness* is a compromise between the two: no worker may be more than s steps ahead of the slowest. Here all
+# *Bounded staleness* is a compromise between the two: no worker may be more than s steps ahead of the slowest. All
 # three rules run for 1.5 s; then the workers are asked to stop:
 
 # %%
@@ -125,10 +125,9 @@ loss_race({name: points(run) for name, run in runs.items()}, unit="nats per byte
 
 # %% [markdown]
 # The left plot shows the loss by steps, the right one by time. Step by step, the three rules learn about equally well,
-# but in the same time the asynchronous workers make far more steps. With the bound, the fast workers soon get as far
-# ahead as they may, and from then on wait for the slow one in every step. (They begin their last step 3 ahead of it,
-# and so end it 4 ahead.) A bound helps against workers that are slow *now and then*, not against one that is always
-# slow.
+# but in the same time the asynchronous workers make far more steps. With the bound, the fast workers soon wait for the
+# slow one in every step. (They begin their last step 3 ahead of it, and end it 4 ahead.) A bound helps against workers
+# that are slow *now and then*, not against one that is always slow.
 #
 # ## What it costs not to wait
 #
@@ -197,8 +196,8 @@ for s in (0, 1, 3, 10, inf):
 
 # %% [markdown]
 # The larger s is, the less the workers wait, and the staler their updates are. With s = 0 all workers compute with the
-# same weights, as in synchronous training. The mean staleness is not 0 only because the server applies their updates
-# one by one, so that all but the first of each step count as stale.
+# same weights, as in synchronous training. Their updates count as stale only because the server applies them one by
+# one.
 #
 # ## Backup workers
 #
@@ -236,10 +235,10 @@ for backups in (0, 1, 2, 4):
 # ## Without a server: gossip
 #
 # In *gossip* there is no central copy of the weights. Each rank has its own, and in every round averages them with
-# those of its neighbours on a graph; the matrix W holds the coefficients of these averages. How fast do the ranks come
-# to agree? Without gradients, they converge to their common mean. The *consensus error* is their squared distance from
-# it. Each round leaves at most the share $\max(\lambda_2, |\lambda_n|)^2$ of this error, where $\lambda_2$ and
-# $\lambda_n$ are the second largest and the smallest eigenvalue of W:
+# those of its neighbours on a graph; the matrix W holds the coefficients. How fast do they come to agree? Without
+# gradients, they converge to their common mean. The *consensus error* is their squared distance from it. Each round
+# leaves at most the share $\max(\lambda_2, |\lambda_n|)^2$ of this error, where $\lambda_2$ and $\lambda_n$ are the
+# second largest and the smallest eigenvalue of W:
 
 
 # %%

@@ -113,7 +113,7 @@ timeline(run.trace, ranks=(0, 1, 8), start_s=start_s)
 
 # %% [markdown]
 # The second row of each rank is its second stream. The last two buckets hardly overlap: they hold the gradients of the
-# first block and of the embedding, which are complete only when backward ends. And the embedding is by far the largest
+# first block and of the embedding, which are complete only when backward ends. The embedding is by far the largest
 # parameter:
 
 # %%
@@ -124,8 +124,8 @@ for p in largest:
 
 # %% [markdown]
 # **How large should a bucket be?** Large buckets start late; one that holds the whole gradient does not overlap at all.
-# Small buckets cost the latency of an all-reduce more often. (A bucket is sent only when a whole layer is complete, so
-# below the size of a layer nothing changes.) The picture shows the time of a step relative to that without buckets:
+# Small buckets cost the latency of an all-reduce more often. But a bucket is sent only when a whole layer is complete,
+# so below the size of a layer nothing changes:
 
 # %%
 sizes = [MIB, 8 * MIB, 32 * MIB, 64 * MIB, 128 * MIB]
@@ -207,13 +207,11 @@ fig
 # ## Large batches
 #
 # Data parallelism on many ranks means large batches, and a larger batch is useful only if the model learns more from
-# it. With k times the batch, one step has to replace k steps. To make as much progress as these, the *linear scaling
-# rule* multiplies the learning rate by k. At the beginning that is too much, so a *warm-up* raises the rate gradually
-# over the first steps (Goyal et al. 2017).
+# it. With k times the batch, one step has to replace k, so the *linear scaling rule* multiplies the learning rate by k.
+# At the beginning that is too much; a *warm-up* raises the rate over the first steps (Goyal et al. 2017).
 #
-# The cell compares the three: the same rate as before, k times the rate, and that with a warm-up. Every run sees the
-# same number of examples. One rank computes the whole batch, because the number of ranks does not change the result, as
-# shown above.
+# The cell compares both with the unchanged rate, on the same number of examples. One rank computes the whole batch: as
+# shown above, the number of ranks does not change the result.
 
 # %%
 EXAMPLES = 20_480

@@ -51,9 +51,9 @@ print(f"{'all':>14}  {total:2} bytes  {total * weights / GIB:6.2f} GiB for {weig
 #
 # ## The ledger
 #
-# And when it reads? A *ledger* records how much memory is in use, and for what: code that allocates a lasting array
-# reports it to the ledger, which subtracts the array when it is freed. Below, one rank trains on two texts (sequences)
-# of 1,024 tokens. The ledger reads the rank's clock, so that you can see the memory over time:
+# A *ledger* records how much memory is in use, and for what. Code that allocates a lasting array reports it to the
+# ledger, which subtracts the array when it is freed. Below, one rank trains on two texts (sequences) of 1,024 tokens,
+# with a ledger that reads the rank's clock:
 
 # %%
 adam = Recipe("adamw", precision=precision("bf16"))
@@ -85,8 +85,8 @@ memory(alone.moments)
 # The rising slope is forward, in which each layer keeps the *activations* that its backward will need. The falling
 # slope is backward, which frees them in the opposite order. The peak is where forward ends and backward begins.
 #
-# All of this can be predicted. In the table, **measured** is the ledger's record, **predicted** is computed from the
-# model's shape before anything runs, and the last column is what the **papers** count:
+# All of this can be predicted. **Measured** is the ledger's record, **predicted** is computed from the model's shape
+# before anything runs, and the last column is what the **papers** count:
 
 # %%
 promised = replicated_memory(weights, adam, xl, sequences=TEXTS)
@@ -162,9 +162,9 @@ fig
 #
 # ## What it costs
 #
-# What does ZeRO pay for this in messages? Stages 1 and 2 replace the all-reduce of gradients by a reduce-scatter of
-# gradients and an all-gather of weights. These are the two halves of an all-reduce (notebook 1), so the ranks send as
-# many bytes as before. Stage 3 gathers the weights once more, for backward.
+# Stages 1 and 2 replace the all-reduce of gradients by a reduce-scatter of gradients and an all-gather of weights.
+# These are the two halves of an all-reduce (notebook 1), so ranks send as many bytes as before. Stage 3 gathers the
+# weights once more, for backward.
 
 # %%
 print("                elements sent per rank and weight      time of a step")
@@ -236,8 +236,8 @@ assert slow_s[8] < min(slow_s[32], slow_s[1])
 #
 # ## Is it still the same training?
 #
-# Now with real arrays. A small GPT learns random bytes on 4 ranks for five steps in float64, once with data parallelism
-# and once with each stage of ZeRO. Do the weights agree?
+# Now with real arrays: a small GPT learns random bytes on 4 ranks for five steps in float64, with data parallelism and
+# with each stage. Do the weights agree?
 
 
 # %%
@@ -268,11 +268,11 @@ for stage in (1, 2, 3):
 #
 # ## Activations: recompute them
 #
-# ZeRO leaves the activations whole. But a rank need not keep them all until backward: it can compute some of them
-# again. *Selective* recomputation discards what attention computes from its queries, keys and values, which takes much
-# memory but little work. *Full* recomputation keeps only the input of each block, and runs the block's forward a second
-# time. *FlashAttention* never stores the whole matrix of scores: it computes one tile of it at a time, uses it and
-# discards it, and backward computes it again.
+# A rank need not keep all activations until backward: it can compute some of them again. *Selective* recomputation
+# discards what attention computes from its queries, keys and values, which takes much memory but little work. *Full*
+# recomputation keeps only the input of each block, and runs the block's forward a second time. *FlashAttention* never
+# stores the whole matrix of scores: it computes one tile of it at a time, uses it and discards it, and backward
+# computes it again.
 
 # %%
 ways = {}
@@ -304,9 +304,8 @@ fig
 
 # %% [markdown]
 # Full recomputation saves the most memory, and takes the most time. FlashAttention saves as much memory as selective
-# recomputation, and it also saves time, although it does more arithmetic than a step without recomputation. The reason
-# is that its scores never leave the chip: they do not go through the device's memory, which is slow compared with the
-# arithmetic.
+# recomputation, and it also saves time: it does more arithmetic than without recomputation, but its scores never go
+# through the device's memory, which is slow in comparison.
 #
 # ## Offload: memory that is not on the device
 #
@@ -341,8 +340,8 @@ for name in ("float32", "bf16"):
 
 # %% [markdown]
 # In bf16 the sum has not changed, because each update is smaller than half of the last bit. That is what the 32-bit
-# master weights are for. Because of them, mixed precision halves activations and messages, but saves none of the 16
-# bytes per weight:
+# master weights are for, and why mixed precision halves activations and messages, but saves none of the 16 bytes per
+# weight:
 
 # %%
 for name, optimizer in (("float32", "adamw"), ("bf16", "adamw"), ("bf16", "adamw8bit")):

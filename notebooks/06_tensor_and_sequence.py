@@ -40,8 +40,8 @@ H100 = preset("h100")  # nodes of eight; fast links inside (NVLink), slower ones
 # [z_0 | z_1] \begin{bmatrix} B_0 \\ B_1 \end{bmatrix} = z_0 B_0 + z_1 B_1 $$
 #
 # Every rank has all of $x$. It computes its own columns of $x A$, applies the relu to get its $z$, and multiplies this
-# by its rows of $B$. The result is a *partial sum* of $y$. So far no message was needed. Then one all-reduce adds the
-# partial sums of all ranks:
+# by its rows of $B$. The result is a *partial sum* of $y$. So far no message was needed. One all-reduce adds the
+# partial sums:
 
 # %%
 random = np.random.default_rng(0)
@@ -92,8 +92,8 @@ for name, found in (("columns, then rows", run), ("rows, then columns", other)):
 # Attention, the other half of a block, is split in the same way. Its heads are independent, so each rank gets some of
 # them: their columns of the queries, keys and values, and the matching rows of the projection that follows. The
 # embedding and the logits are split along the vocabulary. `MeshParts` splits a GPT like this over a *mesh*, a grid of
-# ranks with named axes. The ranks along the axis `tp`, for *tensor parallel*, share layers. The picture shows which
-# rank holds what:
+# ranks with named axes. The ranks along the axis `tp`, for *tensor parallel*, share layers. Here is which rank holds
+# what:
 
 # %%
 small = Shape(layers=1, width=24, heads=4, context=8, vocabulary=32)
@@ -114,7 +114,7 @@ shards(sd.run(places, ranks=4).results)
 #
 # ## What it costs
 #
-# Each block all-reduces twice in forward, once after attention and once after the MLP. It also does so twice in
+# Each block all-reduces twice in forward, once after attention and once after the MLP. It does so twice more in
 # backward, where the gradient with respect to $x$ is a sum over the ranks. (The Megatron-LM paper draws two operators:
 # *f*, where $x$ enters the split layers, does nothing in forward and all-reduces in backward; *g*, where $y$ leaves
 # them, does the reverse.)
@@ -246,9 +246,8 @@ for p in (2, 4, 8):
 
 # %% [markdown]
 # Both agree with attention on one rank, up to rounding. With more ranks, a rank sends less in Ulysses, but not in the
-# ring, where all keys and values pass through every rank. On the other hand, Ulysses needs at least as many heads as
-# ranks, and only the ring overlaps its messages with computation: while a block is in flight, each rank works on the
-# one that has already arrived.
+# ring, where all keys and values pass through every rank. But Ulysses needs at least as many heads as ranks, and only
+# the ring overlaps its messages with computation, the work on the block that has already arrived.
 #
 # ## Zigzag
 #
@@ -271,8 +270,8 @@ for name, run in by_split.items():
     print(f"{name:9} the slowest rank takes {passes[0]:4.1f} ms forward, {passes[1]:4.1f} ms backward")
 
 # %% [markdown]
-# With zigzag all ranks have the same work, and the slowest takes less time. The timeline shows two of the four ranks in
-# forward: while a rank works on one block of keys, the next block is in flight.
+# The timeline shows two of the four ranks in forward, with zigzag. While a rank works on one block of keys, the next is
+# in flight.
 
 # %%
 zigzag = by_split["zigzag"].trace
@@ -280,7 +279,7 @@ forward = next(s for s in zigzag if s.name == RINGS[0] and s.rank == 0)
 timeline(zigzag, ranks=[0, 1], start_s=forward.start_s, end_s=forward.end_s, arrows=True)
 
 # %% [markdown]
-# How much does a rank send in each pass? The cell prints it as **measured** in the trace and as **counted** in advance:
+# Here are the messages of a rank in each pass, **measured** in the trace and **counted** in advance:
 
 # %%
 for backwards, name in enumerate(RINGS):
@@ -308,10 +307,10 @@ for p in (1, 2, 4, 8):
         print(f"{shape.context:9,}{p:8}{activations / GIB:15.2f} GiB{seconds * 1e3:15.1f} ms   {name}")
 
 # %% [markdown]
-# With ring attention, a rank's memory stays the same. With plain Ulysses it grows: each rank stores all scores of its
-# heads, and their number grows with the square of the length. With FlashAttention (notebook 5), which never stores more
-# than a tile of them, it stays nearly the same, too. The time grows in all cases, because each query attends to more
-# keys. It grows most where all scores are stored. Are messages the reason, arithmetic, or memory?
+# With ring attention, a rank's memory stays the same. In plain Ulysses, each rank stores all scores of its heads, whose
+# number grows with the square of the length; with FlashAttention (notebook 5) it never stores more than a tile of them.
+# The time grows in all cases, because each query attends to more keys. It grows most where all scores are stored. Are
+# messages the reason, arithmetic, or memory?
 
 
 # %%

@@ -5,8 +5,8 @@
 # experts* avoids that: each block has many MLPs, the *experts*, and each token goes to only one or two of them. Which
 # expert does a token go to, and what does it cost to send it there?
 #
-# You need Python and NumPy, and you need to know what a mesh is ([notebook 6](06_tensor_and_sequence.ipynb)). One cell
-# runs on four real processes, if MPI is installed.
+# You need Python and NumPy, and to know what a mesh is ([notebook 6](06_tensor_and_sequence.ipynb)). One cell runs on
+# four real processes, if MPI is installed.
 
 # %%
 import numpy as np
@@ -31,9 +31,9 @@ adam = Recipe("adamw", precision=precision("bf16"))
 # %% [markdown]
 # ## More weights, the same work
 #
-# The table compares models with 1, 8 and 64 experts per block, of which each token uses one. The models consist of
-# phantom arrays, which have their true sizes but no data. A *meter* counts the arithmetic of forward and backward for
-# one text (sequence) of 2,048 tokens.
+# The table compares models with 1, 8 and 64 experts per block, of which each token uses one. Their phantom arrays have
+# true sizes but no data. A *meter* counts the arithmetic of forward and backward for one text (sequence) of 2,048
+# tokens.
 
 # %%
 print("experts        weights       FLOP/token")
@@ -141,9 +141,8 @@ expert_load(trained[0.01][1])
 
 # %% [markdown]
 # Without the auxiliary loss, most experts are never chosen. With it, all are used about equally. Why do experts drop
-# tokens even where their bars end below the line of the slots? Because bars and line show all texts together, while
-# each text has its own slots: one text may have too few slots at an expert where other texts leave theirs empty. The
-# cell puts both runs into numbers:
+# tokens even where their bars end below the line of the slots? Bars and line show all texts together, but each text has
+# its own slots: one may have too few at an expert where others leave theirs empty.
 
 # %%
 for balance, (loss, trace) in trained.items():
@@ -153,8 +152,8 @@ for balance, (loss, trace) in trained.items():
     print(f"alpha {balance:<5} busiest {busiest:.1f}x its share, {lost:5.1%} dropped, validation loss {loss:.2f} nats")
 
 # %% [markdown]
-# The auxiliary loss balances the experts, so far fewer tokens are dropped. In a run as short as this, the validation
-# loss hardly changes.
+# The auxiliary loss balances the experts, so far fewer tokens are dropped. In so short a run, the validation loss
+# hardly changes.
 #
 # ## The all-to-all
 #
@@ -166,10 +165,10 @@ for balance, (loss, trace) in trained.items():
 collective_steps(watched("all_to_all", "pairwise", ranks=4))
 
 # %% [markdown]
-# Column cj shows the blocks for rank j. The stripes in rank j's own box are the blocks that it has so far; they lie
-# side by side, because nothing is added. So on $P$ ranks, each sends $n\frac{P-1}{P}$ of its $n$ bytes, and no
-# algorithm can send less. If a rank has $m$ slots in each of $E$ experts, and tokens have width $h$, that is $4\,E m h
-# \frac{P-1}{P}$ numbers per layer and step:
+# Column cj shows the blocks for rank j. The stripes in rank j's own box are the blocks that it has so far, side by
+# side: nothing is added. So on $P$ ranks, each sends $n\frac{P-1}{P}$ of its $n$ bytes, and no algorithm can send less.
+# If a rank has $m$ slots in each of $E$ experts, and tokens have width $h$, that is $4\,E m h \frac{P-1}{P}$ numbers
+# per layer and step:
 
 
 # %%
@@ -239,9 +238,8 @@ for algorithm in ("pairwise", "linear", "bruck", "hierarchical"):
 # %% [markdown]
 # Linear is the fastest for both models. In the large one, bytes take most of the time: Bruck is slowest because it
 # sends most bytes several times, and pairwise waits in each step for the slowest pair. In the small one, latency takes
-# most of the time: pairwise is slowest because its many steps follow one after the other. (In this model of a network,
-# a message keeps its sender busy only for the time of its bytes. Where starting a message keeps it busy, too, it helps
-# more than here to send few messages.)
+# most of the time: pairwise is slowest because its many steps follow one after the other. (As in notebook 2, starting a
+# message does not keep its sender busy here. Where it does, few messages help more.)
 #
 # ## The same training
 #

@@ -3,8 +3,7 @@
 #
 # Cut a model between its layers and put one piece, a *stage*, on each rank. Then ranks send only activations to the
 # next stage and gradients to the one before, so even a slow link is often fast enough. But the second stage has nothing
-# to do until the first has computed something. How short can this idle time be made, and how much memory does that
-# take?
+# to do until the first has computed something. How little idle time is possible, and how much memory does that take?
 #
 # You need Python and NumPy. One cell runs on four real processes, if MPI is installed.
 
@@ -66,8 +65,7 @@ pipeline_schedule({"gpipe": filled["gpipe"]}, unit="")
 # %% [markdown]
 # With $m$ micro-batches, each of $p$ ranks computes $m$ forwards and $m$ backwards. It is idle for the time of $p-1$
 # forwards and $p-1$ backwards, while a micro-batch passes through the other ranks. So the bubble's share of the time is
-# $\frac{p-1}{m+p-1}$, which shrinks with more micro-batches. The table compares this formula with a simulation that
-# times the rows of the schedule:
+# $\frac{p-1}{m+p-1}$, which shrinks with more micro-batches. A simulation, which times the schedule's rows, agrees:
 
 # %%
 print("micro-batches    simulated bubble     formula    micro-batches kept")
@@ -85,7 +83,7 @@ for m in (1, 2, 4, 8, 16, 32):
 #
 # But a rank need not wait for all forwards. In *1F1B* it begins the first backward as soon as it can, and then
 # alternates: one forward, one backward. The bubble is the same, but rank r keeps the activations of at most $p-r$
-# micro-batches, however large $m$ is. Below each schedule, the picture shows how many each rank keeps over time:
+# micro-batches, however large $m$ is. How many each rank keeps over time is drawn below each schedule:
 
 # %%
 pipeline_schedule(filled, memory=Memory(), unit="")
@@ -116,10 +114,10 @@ pipeline_schedule(few, unit="")
 #
 # ## All schedules
 #
-# Two numbers describe a schedule: its bubble, and the largest number of micro-batches that a rank keeps. The table
-# shows both for all schedules, on 4 ranks with 8 micro-batches, where F, I and W take 1 each. The bubble is simulated
-# and the memory counted by `validate`; beside each stands the paper's **formula**. Bubble here means the idle share of
-# the rank that takes longest from its first action to its last:
+# Two numbers describe a schedule: its bubble, and the largest number of micro-batches that a rank keeps. Here are both
+# for all schedules, on 4 ranks with 8 micro-batches, where F, I and W take 1 each. The bubble is simulated, and the
+# memory counted by `validate`; beside each stands the paper's **formula**. The bubble is the idle share of the rank
+# that takes longest from its first action to its last:
 
 # %%
 unit = Times(1.0, 1.0, 1.0)
@@ -135,16 +133,15 @@ for name in schedules():
     print(f"{name:26}{found[name][0]:10.3f}{told[0]}{found[name][1]:17.3f}{told[1]}")
 
 # %% [markdown]
-# Some remarks on the table:
+# On the table:
 #
-# * The formulas hold if there are enough micro-batches to fill the pipeline and messages take no time. For the bubbles
-#   of v-half and v-min, they hold to within half an action.
+# * The formulas hold if micro-batches are enough to fill the pipeline and messages take no time; for the bubbles of
+#   v-half and v-min, to within half an action.
 # * The three pipedream schedules fill and drain the pipeline only once in a whole training, so their papers count no
 #   bubble.
-# * In gems, chimera, bitpipe and dualpipe, micro-batches enter at both ends of the pipeline, so two ranks have to hold
-#   each weight.
-# * Chimera, bitpipe and hanayo are made for as many micro-batches as there are ranks. Here two such groups follow each
-#   other, with a bubble in between.
+# * In gems, chimera, bitpipe and dualpipe, micro-batches enter at both ends, so two ranks hold each weight.
+# * Chimera, bitpipe and hanayo are made for as many micro-batches as ranks. Here two such groups leave a bubble in
+#   between.
 #
 # The same as a picture:
 
@@ -168,14 +165,13 @@ with style.styled():
 fig
 
 # %% [markdown]
-# A schedule that is below and to the left of another is better in both respects. (The picture does not show the memory
-# for weights.)
+# A schedule below and to the left of another is better in both respects. (Memory for weights is not drawn.)
 #
 # ## Build your own
 #
 # You can write a schedule as text. Before anything runs, `validate` checks it: does every micro-batch go forward and
-# backward on every stage, and do no ranks wait for each other in a circle? If something is wrong, the error says what
-# it is, and where. Here are two wrong schedules and a right one:
+# backward on every stage, and do no ranks wait for each other in a circle? Its error says what is wrong, and where.
+# Here are two wrong schedules and a right one:
 
 
 # %%
@@ -197,8 +193,7 @@ judged("F0 F1 B0 B1\nF0 B0 F1 B1")
 
 # %% [markdown]
 # Now try it yourself. The schedule below, for three ranks and three micro-batches, is valid but slow. How small can you
-# make its bubble? (You may split a `B` into an `I` and a `W`.) The first line of the output is the bubble of 1F1B, for
-# comparison.
+# make its bubble? (You may split a `B` into an `I` and a `W`.) The first line is the bubble of 1F1B.
 
 # %%
 print(f"1F1B: bubble {simulate(schedule('1f1b', stages=3, micro_batches=3), unit).own_bubble_rate:.3f}")
@@ -237,8 +232,8 @@ fig
 # ## Executed
 #
 # So far the schedules were only timed. Now four simulated H100s train a GPT of 16 blocks, with phantom arrays of true
-# size, and execute the rows of a schedule action by action. **Measured** values come from the trace of this run,
-# **predicted** ones from the simulation with the modelled time of each stage, and the **formula** is the paper's.
+# size, and execute the rows of a schedule action by action. **Measured** values come from the trace, **predicted** ones
+# from the simulation with each stage's modelled time, and the **formula** is the paper's.
 
 # %%
 H100 = preset("h100")
@@ -279,8 +274,8 @@ for name in ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-v"):
 pipeline_schedule({f"{name}, executed": runs[name].trace() for name in ("1f1b", "zb-v")})
 
 # %% [markdown]
-# The measured bubble is a little larger than the formula's, which leaves out the messages; over NVLink they take little
-# time. ZB-V leaves a bubble here, because it has none only if F, I and W take equally long.
+# The formulas leave out messages, which take little time over NVLink. ZB-V leaves a bubble here, because it has none
+# only if F, I and W take equally long.
 #
 # ## The same gradient
 #
@@ -328,8 +323,8 @@ else:
 # Most schedules wait at the end of a step until the pipeline is empty (a *flush*), and then update the weights.
 # *PipeDream* does not wait: it updates a stage's weights after every backward. A micro-batch would then use other
 # weights in its backward than in its forward, so a rank keeps several *versions* of its weights. *PipeDream-2BW*
-# updates only once for each group of micro-batches, and needs only two versions. The cell prints how many versions
-# ranks 0 to 3 keep, by `validate` and by the papers:
+# updates only once for each group of micro-batches, and needs only two versions. The cell prints how many ranks 0 to 3
+# keep, by `validate` and by the papers:
 
 # %%
 for name in ("1f1b", "pipedream", "pipedream-2bw"):

@@ -112,10 +112,10 @@ for axis in ("dp", "tp", "pp"):
     assert abs(sent / formula - 1) < 0.05, (axis, sent, formula)
 
 # %% [markdown]
-# The pipeline sends by far the least; its price is the bubble. Where do the formulas in the cell come from? In `tp`, a
-# block needs four all-gathers and reduce-scatters forward and six backward (notebook 6), and the embedding and the
-# logits need five more. In `pp`, the second term is the embedding. It is also the matrix of the logits, so the first
-# and the last rank both hold it, and sum its gradients.
+# The pipeline sends by far the least; its price is the bubble. On the formulas: in `tp`, a block needs four all-gathers
+# and reduce-scatters forward and six backward (notebook 6), and the embedding and the logits need five more. In `pp`,
+# the second term is the embedding. It is also the matrix of the logits, so the first and the last rank both hold it,
+# and sum its gradients.
 #
 # ## The race
 #
@@ -237,8 +237,8 @@ ratio = again[last].seconds / again[first].seconds
 bars(again, f"With a link ten times slower, {first} is fastest, and {last} takes {ratio:.0f} times as long")
 
 # %% [markdown]
-# A mesh tolerates a slow link only if it sends little over it. In a pipeline, only activations cross it, and their
-# gradients on the way back, once for each micro-batch.
+# A mesh tolerates a slow link only if it sends little over it. In a pipeline, only activations and their gradients
+# cross it, once for each micro-batch.
 #
 # ## Hundreds of ways, without running them
 #
@@ -268,8 +268,8 @@ for name, out in found.items():
     assert abs(predicted_s / out.seconds - 1) < 0.1
 
 # %% [markdown]
-# It is accurate enough to compare all ways without running them. The table lists the fastest way for each mesh. (It
-# calls a text a *window*; the notes below it explain the columns.)
+# So all ways can be compared. The table lists the fastest for each mesh, and explains its columns. (It calls a text a
+# *window*.)
 
 # %%
 plans = search(given, bench)
@@ -287,9 +287,9 @@ plan_bars(plans.best, bench)
 #
 # ## How far from real machines?
 #
-# So far the devices ran at the peak rates of their data sheets. No program reaches these, so a real step takes longer.
-# How much longer? Table 5 of Korthikanti et al. 2022, arXiv 2205.05198, gives measured times for four models on A100s,
-# all with tp 8, once with full recomputation, and once with sequence parallelism and selective recomputation. The cell
+# So far the devices ran at the peak rates of their data sheets. No program reaches these. How much longer does a real
+# step take? Table 5 of Korthikanti et al. 2022, arXiv 2205.05198, gives measured times for four models on A100s, all
+# with tp 8, once with full recomputation, and once with sequence parallelism and selective recomputation. The cell
 # prints two predictions beside them. One is at the peak rates. The other assumes that all models reach the same share
 # (*efficiency*) of the peak arithmetic rate, and the same share of the peak memory bandwidth.
 
@@ -360,9 +360,9 @@ for name, published_weights in counted.items():
     assert num_parameters(model) == published_weights
 
 # %% [markdown]
-# What does it save to share keys and values? The first two lines of the table are for the 70B model on 64 H100s, with
-# tp 8 and ZeRO 3, without sharing (64 heads of keys and values) and with it (8 heads). The other two are for 512 H100s
-# and texts of twice as many tokens, each split over eight ranks, so that keys and values go round a ring (notebook 6):
+# What does it save to share keys and values? The first two lines are for the 70B model on 64 H100s, with tp 8 and ZeRO
+# 3, without sharing (64 heads of keys and values) and with it (8). The other two are for 512 H100s and texts twice as
+# long, each split over eight ranks, so that keys and values go round a ring (notebook 6):
 
 # %%
 llama = {"model": "llama3-70b", "precision": "bf16", "clip_norm": 0.0}
@@ -426,9 +426,8 @@ print(f"efficiency, 16,384 ranks / 8,192: {could[16_384] / could[8192]:.2f} pred
 # %% [markdown]
 # ## Is it right?
 #
-# Does a mesh compute the same as one rank? The cell trains a small model with real arrays in float64, on one rank and
-# on a mesh with three axes, dp 2 x pp 2 x tp 2. The table shows the loss and the norm of the gradient in each of five
-# steps:
+# Does a mesh compute the same as one rank? Here a small model trains with real arrays in float64, on one rank and on a
+# mesh with three axes, dp 2 x pp 2 x tp 2. The table shows the loss and the norm of the gradient in each step:
 
 # %%
 tiny = Shape(layers=3, width=16, heads=4, context=8)

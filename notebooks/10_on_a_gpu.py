@@ -42,10 +42,10 @@ if not results:
 # %% [markdown]
 # ## Two rates and a ridge
 #
-# A card computes at one rate, and reads and writes its memory at another. In the *roofline* model, a piece of work that
-# takes $f$ floating-point operations and moves $b$ bytes takes the time $\max(f / \text{arithmetic rate}, b /
-# \text{memory rate})$. Its *intensity* is $f/b$. The intensity at which both terms are equal is the card's *ridge*.
-# Work below the ridge is bandwidth-bound, and work above it is compute-bound. Where is the ridge of real cards?
+# A card computes at one rate, and reads and writes its memory at another. In the *roofline* model, work of $f$
+# floating-point operations on $b$ bytes takes the time $\max(f / \text{arithmetic rate}, b / \text{memory rate})$. Its
+# *intensity* is $f/b$. The intensity at which both terms are equal is the card's *ridge*. Work below the ridge is
+# bandwidth-bound, and work above it is compute-bound. Where is the ridge of real cards?
 
 # %%
 print("          TFLOP/s    TB/s   ridge, FLOP/byte")
@@ -163,8 +163,8 @@ fig
 #
 # On a given card, bandwidth-bound work gets faster only if it moves fewer bytes. Layer normalization in NumPy is a
 # chain of calls: subtract the mean, square, sum, divide, multiply, add. On a card each call is a *kernel*, a program
-# that reads its arguments from memory and writes its result back. How many bytes does the whole chain move? The array
-# type below counts them, and the table compares them with those of a single kernel that reads its inputs only once:
+# that reads its arguments from memory and writes its result back. How many bytes does the whole chain move, and how
+# many would a single kernel? The array type below counts them:
 
 
 # %%
@@ -264,10 +264,10 @@ print(f"{'a step':49}{step_s * 1e3:8.2f}\n{'a step with flash':49}{flash_s * 1e3
 # ## A step, predicted
 #
 # How long does a step take, and what share of the card's peak does it reach? That share is the time that the matrix
-# products would take at the peak rate, divided by the time of the step. (It is called hardware FLOPs utilization, HFU.
-# The MFU of notebook 9 counts only the operations that the model needs, however it is computed.) The answer depends on
-# the *precision*. In bf16, numbers have 16 bits; in float32, they have 32; TF32 keeps 32 bits in memory, but the matrix
-# units round the factors to 19. The rates are from NVIDIA's data sheet of the H200, without sparsity.
+# products would take at the peak rate, divided by the time of the step. (This is hardware FLOPs utilization, HFU; the
+# MFU of notebook 9 counts what a model needs, however it is computed.) The answer depends on the *precision*: bf16 has
+# 16-bit numbers; float32 has 32-bit ones; TF32 keeps 32 bits in memory, but the matrix units round the factors to 19.
+# The rates are from NVIDIA's data sheet of the H200, without sparsity.
 
 # %%
 RATES = {"bf16": H200.device.flops_per_s, "tf32": H200.device.flops_per_s / 2, "float32": 67e12}
@@ -318,9 +318,8 @@ fig
 # %% [markdown]
 # From float32 to TF32, only the matrix products become faster. So the rest takes a larger share of the step, and the
 # share of the peak falls. From TF32 to bf16, the products become faster again, but numbers are also half as long.
-# Bandwidth-bound work then moves about half the bytes, so the share of the peak falls much less. A larger batch raises
-# the share, because the update takes the same time for every batch; once the update is short compared with the step,
-# this gains little.
+# Bandwidth-bound work then moves about half the bytes, so the share of the peak falls much less. The update takes the
+# same time for every batch, so a larger batch helps until the update no longer matters.
 #
 # These predictions are lower bounds on the time, because the model leaves out four things:
 #
@@ -378,8 +377,8 @@ for way, (num_bytes, rate, *place) in ways.items():
     print(f"{way:11}{row}" + "".join(f"{ms(seconds):>22}" for seconds in seen))
 
 # %% [markdown]
-# The link to the host is far slower than the card's own memory. That is why simdist tries all three paths, uses the
-# best one that works, and reports which one this is and why.
+# The link to the host is far slower than the card's own memory. That is why simdist tries all paths, uses the best one
+# that works, and reports which one and why.
 #
 # ## On your own card
 #
@@ -413,9 +412,8 @@ else:
 # %% [markdown]
 # ## Measured and predicted
 #
-# Now the comparison. The table has two predictions for each card that was measured. The first uses only the data sheet.
-# The second uses the rates of copies and products that were measured on the card, so where it still differs from the
-# measurement, this is due to what the model leaves out.
+# The table has two predictions for each card. One uses only the data sheet. The other uses the card's measured rates of
+# copies and products, so what still separates it from a measured step is what the model leaves out.
 
 
 # %%
