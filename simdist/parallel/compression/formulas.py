@@ -169,14 +169,15 @@ def sparse_sum_nonzeros(items: int, kept: float, ranks: int) -> float:
 def sparse_formula(algorithm: str, items: int, kept: float, ranks: int, itemsize: float = 4) -> Formula:
     """The published time of a sum of which each rank sends k of n items, as pairs of a value and its index.
 
-        all-gather      lg p α        + 2k (p-1) β                  every rank adds up p lists, as `TopK` does
-        split           (p + 2 lg p)α + (2k + s) (p-1)/p β          each adds up a p-th of the items; these are gathered
-        gtop-k          2 lg p α      + 4k lg p β                   along a tree, only the k largest of each sum go on
-        ok-topk         (2p + 2 lg p)α + 6k (p-1)/p β at most       split evenly; the k largest sums are gathered
+        all-gather           lg p α         + 2k (p-1) β            every rank adds up p lists, as `TopK` does
+        recursive-doubling   lg p α         + (s₁ + s₂ + s₄ + …) β  sums of 1, 2, 4, … ranks are exchanged
+        split                (p + 2 lg p)α  + (2k + s) (p-1)/p β    each adds up a p-th of the items; all are gathered
+        gtop-k               2 lg p α       + 4k lg p β             along a tree, only the k largest of a sum go on
+        ok-topk              (2p + 2 lg p)α + 6k (p-1)/p β at most  split evenly; the k largest sums are gathered
 
-    Of split, SparCML's, s is twice the `sparse_sum_nonzeros`, those of places drawn at random, or n if that is less:
-    between 4k (p-1)/p, where all ranks have the same items, and (2k + n)(p-1)/p. No algorithm sends less than
-    2k (p-1)/p, and the array itself takes 2n (p-1)/p.
+    Here s_i is twice the `sparse_sum_nonzeros` of i ranks, those of places drawn at random, or n if that is less, and s
+    is that of all p. In any case recursive doubling, for p a power of two, has from 2k lg p elements, where all have
+    the same items, to 2k (p-1); split from 4k (p-1)/p to (2k + n)(p-1)/p; no algorithm less than 2k (p-1)/p.
 
         sparse_formula("ok-topk", 133_000_000, 1_330_000, 256).bytes        # a per cent of BERT: 3% of all its bytes
 
@@ -189,13 +190,15 @@ def sparse_formula(algorithm: str, items: int, kept: float, ranks: int, itemsize
         UnknownNameError: there is no such algorithm.
         ArgumentError: as of `sparse_sum_nonzeros`.
 
-    Source: Li, Hoefler 2022, PPoPP, arXiv 2201.07598, table 1; split, Renggli et al. 2019, arXiv 1802.08021; gtop-k,
-    Shi et al. 2019, arXiv 1901.04359.
+    Source: Li, Hoefler 2022, PPoPP, arXiv 2201.07598, table 1; recursive doubling and split, Renggli et al. 2019, arXiv
+    1802.08021 (SparCML); gtop-k, Shi et al. 2019, arXiv 1901.04359.
     """
     gathered = min(2 * sparse_sum_nonzeros(items, kept, ranks), items)
+    sums = [min(2 * sparse_sum_nonzeros(items, kept, 1 << i), items) for i in range((ranks - 1).bit_length())]
     steps, share = log2(ranks), (ranks - 1) / ranks
     found = {
         "all-gather": (steps, 2 * kept * (ranks - 1)),
+        "recursive-doubling": (steps, sum(sums)),
         "split": (ranks + 2 * steps, (2 * kept + gathered) * share),
         "gtop-k": (2 * steps, 4 * kept * steps),
         "ok-topk": (2 * ranks + 2 * steps, 6 * kept * share),

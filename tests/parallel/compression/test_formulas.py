@@ -123,6 +123,22 @@ def test_sums_of_few_items_in_the_table_of_ok_topk(p):
         sparse_formula("ring", n, k, p)
 
 
+def test_sparse_sums_that_are_exchanged_grow_as_their_union():
+    """Lists of k places each, drawn at random, exchanged and joined along a hypercube."""
+    n, k, p, runs = 500, 40, 8, 200
+    rng, sent = np.random.default_rng(3), 0
+    for _ in range(runs):
+        held = [set(rng.choice(n, k, replace=False).tolist()) for _ in range(p)]
+        for hop in (1, 2, 4):
+            sent += sum(min(2 * len(places), n) for places in held)
+            held = [held[r] | held[r ^ hop] for r in range(p)]
+    told = sparse_formula("recursive-doubling", n, k, p, 1)
+    assert told.bytes == pytest.approx(sent / runs / p, rel=0.005)
+    assert told.latencies == 3 and 2 * k * 3 < told.bytes < 2 * k * 7
+    same, apart = sparse_formula("recursive-doubling", n, n, p, 1), sparse_formula("recursive-doubling", 10**9, k, p, 1)
+    assert (same.bytes, apart.bytes) == (3 * n, pytest.approx(2 * k * 7))
+
+
 def test_top_k_sends_what_the_table_has_for_it():
     run = sd.run(lambda comm: TopK(np.zeros(1000, np.float32), 0.01).reduce(np.ones(1000, np.float32), comm), 4)
     assert sum(s.bytes for s in run.trace.sends(0)) == sparse_formula("all-gather", 1000, 10, 4).bytes
