@@ -12,6 +12,7 @@ from simdist.asynchronous.parameter_server.consistency import (
 from simdist.asynchronous.parameter_server.formulas import (
     Served,
     byteps_bytes,
+    delayed_rate,
     implicit_momentum,
     mean_staleness,
     server_bytes,
@@ -49,6 +50,7 @@ __all__ = [
     "WorkerReport",
     "asynchronous",
     "byteps_bytes",
+    "delayed_rate",
     "implicit_momentum",
     "mean_staleness",
     "plain_sgd",

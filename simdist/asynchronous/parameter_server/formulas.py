@@ -14,12 +14,21 @@ theorem 1; Jiang et al. 2020, OSDI, "A Unified Architecture for Accelerating Dis
 GPU/CPU Clusters" (BytePS).
 """
 
-from math import sqrt
+from math import pi, sin, sqrt
 from typing import NamedTuple
 
 from simdist.errors import ArgumentError, require_least, require_more
 
-__all__ = ["Served", "byteps_bytes", "implicit_momentum", "mean_staleness", "server_bytes", "ssp_rate", "ssp_regret"]
+__all__ = [
+    "Served",
+    "byteps_bytes",
+    "delayed_rate",
+    "implicit_momentum",
+    "mean_staleness",
+    "server_bytes",
+    "ssp_rate",
+    "ssp_regret",
+]
 
 
 class Served(NamedTuple):
@@ -117,6 +126,29 @@ def mean_staleness(workers: int, gradients: int = 1) -> float:
     require_least("workers", workers, 1)
     require_least("gradients", gradients, 1)
     return (workers - 1) / gradients
+
+
+def delayed_rate(curvature: float, delay: float) -> float:
+    """2/λ sin(π / (4τ+2)): the learning rate up to which SGD is stable, if gradients are of weights τ updates old.
+
+    On the loss λx²/2 it is x(t+1) = x(t) - η λ x(t-τ). Without delay 2/λ, with a long one about π/(2λτ). In a pipeline
+    that neither drains nor stashes weights (PipeMare), forward of rank r of p has τ = (2(p-r) - 1)/m, with m
+    micro-batches an update.
+
+        delayed_rate(1.0, 10)                           # 0.15, of 2 without delay
+
+    Args:
+        curvature: λ, the highest of the loss.
+        delay: τ; for asynchronous workers see `mean_staleness`.
+
+    Raises:
+        ArgumentError: curvature is not above 0, or delay below 0.
+
+    Source: Yang, Zhang, Li, Ré, Aberger, De Sa 2021, MLSys, arXiv 1910.05124 (PipeMare), lemma 1 and table 1.
+    """
+    require_more("curvature", curvature, 0)
+    require_least("delay", delay, 0)
+    return 2 / curvature * sin(pi / (4 * delay + 2))
 
 
 def ssp_regret(updates: float, workers: int, staleness: float, *, distance: float, slope: float) -> float:

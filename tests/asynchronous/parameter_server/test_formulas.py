@@ -14,6 +14,7 @@ from simdist.asynchronous.parameter_server import (
     ParameterServer,
     asynchronous,
     byteps_bytes,
+    delayed_rate,
     implicit_momentum,
     mean_staleness,
     server_bytes,
@@ -139,6 +140,21 @@ def test_the_staleness_of_softsync(gradients, close_to):
     assert mean_staleness(30, gradients) == pytest.approx(close_to, rel=0.04)
 
 
+@pytest.mark.parametrize("delay", [0, 1, 2, 7, 30])
+@pytest.mark.parametrize("curvature", [1.0, 12.5])
+def test_delayed_gradients_diverge_from_this_rate_on(delay, curvature):
+    """By the roots of the recursion's own polynomial, z^(τ+1) - z^τ + ηλ."""
+
+    def largest_root(rate):
+        polynomial = np.zeros(delay + 2)
+        polynomial[:2] = 1, -1
+        polynomial[-1] += rate * curvature
+        return abs(np.roots(polynomial)).max()
+
+    rate = delayed_rate(curvature, delay)
+    assert largest_root(0.999 * rate) < 1 < largest_root(1.001 * rate)
+
+
 def test_what_cannot_be_is_refused():
     for wrong in ((0, 1), (1, 0)):
         with pytest.raises(ArgumentError, match="is 0; needs at least 1"):
@@ -149,6 +165,10 @@ def test_what_cannot_be_is_refused():
         ssp_rate(1, 1, -1, distance=1, slope=1)
     with pytest.raises(ArgumentError, match="slope is 0; needs more than 0"):
         ssp_rate(1, 1, 0, distance=1, slope=0)
+    with pytest.raises(ArgumentError, match="curvature is 0; needs more than 0"):
+        delayed_rate(0, 1)
+    with pytest.raises(ArgumentError, match="delay is -1; needs at least 0"):
+        delayed_rate(1, -1)
 
 
 @pytest.mark.parametrize(("n", "k"), [(2, 0), (4, 0), (5, 0), (2, 1), (3, 1), (4, 2), (5, 3), (3, 3), (4, 4), (1, 1)])
