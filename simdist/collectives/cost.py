@@ -110,6 +110,15 @@ class Formula(NamedTuple):
         """How many ranks of a node send to other nodes at once, and may have to share its network cards; 0 if none."""
         return 1
 
+    @property
+    def between_bytes(self) -> float:
+        """Of `bytes`, those of steps in which some rank sends to another node: what that link's beta counts for.
+
+        Of hierarchical all-reduce on m nodes of k ranks 2n/k (m-1)/m; of ring, by the ranks at the edges of nodes, all.
+        The formula has to be asked for with ranks_per_node.
+        """
+        return self.seconds(Link(0.0, 1.0), inf, Link(0.0, inf))
+
     def seconds(self, link: Link, reduced_bytes_per_s: float, inside: Link | None = None) -> float:
         """The time with alpha and beta of this link, which no two ranks share, and gamma = 1 / reduced_bytes_per_s.
 

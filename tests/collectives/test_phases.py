@@ -2,9 +2,12 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from one_port import Network, hollow, perform
 
+import simdist as sd
+from simdist import collectives
 from simdist.cluster import Link, preset
 from simdist.collectives import Case, Formula, algorithms, formula, in_turn, over_nodes
 from simdist.collectives.phases import longest, phase
@@ -39,6 +42,38 @@ def test_of_phases_at_once_the_longest_counts():
     assert both == (1, 1000, 0)
     assert both.seconds(SLOW, 1e11, FAST) == 5e-6 + 100 / 1e9
     assert both.seconds(SLOW, 1e11, Link(0, 1e7)) == pytest.approx(900 / 1e7)
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        ("all_reduce", "hierarchical"),
+        ("all_reduce", "torus"),
+        ("all_reduce", "ring"),
+        ("all_gather", "hierarchical"),
+        ("reduce_scatter", "hierarchical"),
+        ("all_to_all", "hierarchical"),
+    ],
+)
+@pytest.mark.parametrize(("p", "per_node"), [(16, 4), (12, 3), (8, 2)])
+def test_bytes_between_nodes_are_those_of_the_record(operation, name, p, per_node):
+    n = 48 * p * p
+    cluster = preset("h100").with_(devices_per_node=per_node)
+    trace = sd.run(lambda comm: run(comm, operation, name, n), p, cluster=cluster).trace
+    sent = [0] * p
+    for span in trace.spans:
+        if span.name == "send" and span.peer // per_node != span.rank // per_node:
+            sent[span.rank] += span.bytes
+    told = formula(operation, name, ranks=p, num_bytes=n, ranks_per_node=per_node)
+    assert told.between_bytes == pytest.approx(max(sent))
+    if name == "hierarchical" and operation == "all_reduce":
+        assert max(sent) == 2 * n / per_node * (1 - per_node / p)
+
+
+def run(comm, operation, name, n):
+    x = np.zeros(n // comm.size if operation == "all_gather" else n, np.uint8)
+    x = x.reshape(comm.size, -1) if operation == "all_to_all" else x
+    getattr(collectives, operation)(x, comm, algorithm=name)
 
 
 @pytest.mark.parametrize(
