@@ -4,7 +4,8 @@
     n   items            s      segments a, b, c, … that they are cut into
 
 Each rank sends the array at most once, to one neighbour: for long arrays and few ranks hardly anything is
-faster. The last rank waits p - 2 steps longer than the second.
+faster. The last rank waits p - 2 steps longer than the second. The best s = √((p-2) nβ/α), n in bytes, takes
+(√((p-2) α) + √(nβ))².
 
 Source: Pjesivac-Grbovic, Angskun, Bosilca, Fagg, Gabriel, Dongarra 2007, Cluster Computing 10(2), 127-143:
 the pipeline.

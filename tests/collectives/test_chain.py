@@ -71,3 +71,4 @@ def test_the_best_size_of_segments(p):
     times = [predicted("broadcast", "chain", p, n, segment_bytes=k) for k in (best // 2, best, 2 * best)]
     assert times[1] < times[0]
     assert times[1] < times[2]
+    assert times[1] == pytest.approx((((p - 2) * link.latency_s) ** 0.5 + (n / link.bytes_per_s) ** 0.5) ** 2, rel=1e-3)

@@ -62,9 +62,9 @@ def paper_bytes(
         weights: Ψ.
         ranks: N, the ranks that share a model.
         zero_stage: 0 to 3.
-        optimizer_bytes: K, with 4-byte masters: 12 for Adam and LAMB; 8 for SGD and LARS with momentum, 4 without; 6
-            for Adam of 8 bits; hardly more than 4 for Adafactor, with n + m numbers for a matrix of n x m. Where Adam
-            keeps no masters, 8.
+        optimizer_bytes: K, with 4-byte masters: 12 for Adam and LAMB; 8 for SGD and LARS with momentum, Lion and Muon;
+            4 for SGD without; 6 for Adam of 8 bits; hardly more than 4 for Adafactor, with n + m numbers for a matrix
+            of n x m. Where Adam keeps no masters, 8; in 16 bits, 4.
         weight_bytes, gradient_bytes: per weight; Megatron-LM accumulates 16-bit gradients in 4 bytes.
 
     Raises:
