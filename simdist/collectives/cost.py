@@ -115,7 +115,7 @@ class Formula(NamedTuple):
         """Of `bytes`, those of steps in which some rank sends to another node: what that link's beta counts for.
 
         Of hierarchical all-reduce on m nodes of k ranks 2n/k (m-1)/m; of ring, by the ranks at the edges of nodes, all.
-        The formula has to be asked for with ranks_per_node.
+        The formula has to be of several nodes, by ranks_per_node; in one of ranks on a single node all bytes count.
         """
         return self.seconds(Link(0.0, 1.0), inf, Link(0.0, inf))
 
