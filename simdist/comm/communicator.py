@@ -2,14 +2,14 @@
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simdist.arrays import Array
 from simdist.cluster import Cluster
-from simdist.comm.block import Block
 from simdist.comm.checks import ANY, Checks
 from simdist.comm.device import HOST, Device, Finding
 from simdist.comm.peers import Peers
@@ -264,14 +264,23 @@ class Communicator(Checks):
             SharedMemoryFull: the node has no room for the memory that this needs.
         """
 
-    def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Block:
+    @contextmanager
+    def span(self, name: str, num_bytes: int = 0, micro_batch: int = -1, detail: str = "") -> Iterator[None]:
         """Record what happens inside this block as one span, and name it in messages about waits.
 
         Raises:
             ArgumentError: the name is "send" or "recv", which messages have.
         """
         self.check_span(name)
-        return Block(self, name, num_bytes, micro_batch, detail)
+        outer, entered = self.doing, self.entered
+        self.doing, self.entered = f"{outer} > {name}" if outer else name, self.num_messages
+        start_s = self.clock()
+        try:
+            yield
+        finally:
+            self.doing, self.entered = outer, entered
+            span = self.stream_name, name, start_s, self.clock(), num_bytes
+            self.recorder.add(*span, micro_batch=micro_batch, detail=detail)
 
     @property
     def num_messages(self) -> int:
