@@ -4,6 +4,7 @@ import runpy
 import sys
 import threading
 import traceback
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _LONG_S = 1.0  # a wait that is worth a look at what has come
 EXIT = "exit"  # the program has ended, and the rank waits for the others to end
 
 
+@dataclass(eq=False, slots=True)
 class Line:
     """A stream as the watchdog sees it.
 
@@ -36,14 +38,11 @@ class Line:
         failures: the errors of its work that no `wait` has raised yet, in their order.
     """
 
-    __slots__ = ("count", "failures", "name", "thread_id", "waiting")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.waiting: Wait | None = None
-        self.count = 0
-        self.failures: list[BaseException] = []
-        self.thread_id = threading.get_ident()
+    name: str
+    waiting: Wait | None = None
+    count: int = 0
+    failures: list[BaseException] = field(default_factory=list)
+    thread_id: int = field(default_factory=threading.get_ident)
 
     def words(self, wait: Wait | None) -> str:
         """A description of this wait."""

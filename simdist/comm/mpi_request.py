@@ -1,5 +1,6 @@
 """Requests: nonblocking sends and receives of real ranks."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simdist.arrays import Array
@@ -11,25 +12,16 @@ if TYPE_CHECKING:
 __all__ = ["Receiving", "Sending"]
 
 
+@dataclass(eq=False, repr=False)
 class _Posted(Request):
-    """A message that MPI works on.
+    """A message that MPI works on, since `_start_s` on this process's clock."""
 
-    Args:
-        comm: the communicator.
-        request: mpi4py's request.
-        x, peer, tag: as given.
-        start_s: when it was posted, on this process's clock.
-    """
-
-    __slots__ = ("_comm", "_peer", "_request", "_start_s", "_tag", "_x")
-
-    def __init__(self, comm: "MpiMessages", request: Any, x: Array, peer: int, tag: int, start_s: float) -> None:
-        self._comm = comm
-        self._request = request
-        self._x = x
-        self._peer = peer
-        self._tag = tag
-        self._start_s = start_s
+    _comm: "MpiMessages"
+    _request: Any  # mpi4py's
+    _x: Array
+    _peer: int
+    _tag: int
+    _start_s: float
 
 
 class Sending(_Posted):

@@ -7,6 +7,7 @@ receive from any source has to wait for the announcement, one latency, because i
 first.
 """
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from simdist.arrays import Array
@@ -33,6 +34,7 @@ Message: TypeAlias = tuple[Array, int, float, "Sending | None"]
 """
 
 
+@dataclass(eq=False, slots=True)
 class Receipt:
     """A posted receive from one known source, and its outcome.
 
@@ -46,18 +48,15 @@ class Receipt:
         fiber: the fiber that is blocked until it is done, if any.
     """
 
-    __slots__ = ("array", "arrival_s", "comm", "done", "error", "fiber", "num_bytes", "src", "tag")
-
-    def __init__(self, comm: "VirtualCommunicator", array: Array, src: int, tag: int) -> None:
-        self.comm = comm
-        self.array = array
-        self.src = src
-        self.tag = tag
-        self.num_bytes: int
-        self.arrival_s: float
-        self.done = False
-        self.error: MessageMismatch | None = None
-        self.fiber: Fiber | None = None
+    comm: "VirtualCommunicator"
+    array: Array
+    src: int
+    tag: int
+    num_bytes: int = field(init=False)
+    arrival_s: float = field(init=False)
+    done: bool = False
+    error: MessageMismatch | None = None
+    fiber: Fiber | None = None
 
     @property
     def group(self) -> "Group":
@@ -82,24 +81,18 @@ class Receipt:
         array = self.array
         if data.dtype is array.dtype and data.shape == array.shape:
             array[...] = data
+        elif data.dtype == array.dtype and data.size <= array.size:
+            array.reshape(-1)[: data.size] = data.reshape(-1)
         else:
-            self.error = self._fit(data, tag)
+            src, dst = self.group.ranks[self.src], self.group.ranks[self.comm.rank]
+            self.error = MessageMismatch(
+                f"a message of {data.size} x {data.dtype} from rank {src} to rank {dst} with tag {tag} "
+                f"does not fit a receive of {array.size} x {array.dtype}"
+            )
         self.tag = tag
         self.num_bytes = data.nbytes
         self.arrival_s = arrival_s
         self.done = True
-
-    def _fit(self, data: Array, tag: int) -> MessageMismatch | None:
-        """Copy a message into the array, which may be longer; returns an error if it does not fit."""
-        array = self.array
-        if data.dtype != array.dtype or data.size > array.size:
-            src, dst = self.group.ranks[self.src], self.group.ranks[self.comm.rank]
-            return MessageMismatch(
-                f"a message of {data.size} x {data.dtype} from rank {src} to rank {dst} with tag {tag} "
-                f"does not fit a receive of {array.size} x {array.dtype}"
-            )
-        array.reshape(-1)[: data.size] = data.reshape(-1)
-        return None
 
 
 def where(tag: int, doing: str) -> str:
@@ -107,6 +100,7 @@ def where(tag: int, doing: str) -> str:
     return with_tag(tag) + (f" in {doing}" if doing else "")
 
 
+@dataclass(eq=False, slots=True)
 class Channel:
     """A path from one source, with the unmatched messages and receives at its end.
 
@@ -121,15 +115,12 @@ class Channel:
         receipts: the unmatched receives from this source, the oldest first.
     """
 
-    __slots__ = ("lookout", "messages", "path", "receipts", "scheduler", "src")
-
-    def __init__(self, src: int, path: Path | Routed, scheduler: Scheduler, lookout: "Lookout | None") -> None:
-        self.src = src
-        self.path = path
-        self.scheduler = scheduler
-        self.lookout = lookout
-        self.messages: list[Message] = []
-        self.receipts: list[Receipt] = []
+    src: int
+    path: Path | Routed
+    scheduler: Scheduler
+    lookout: "Lookout | None"
+    messages: list[Message] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
 
     # The ways to match a message with a receive; now_s is the time of the call.
 

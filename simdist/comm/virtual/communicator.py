@@ -52,6 +52,7 @@ class VirtualCommunicator(Communicator):
         self.group = group
         self.scheduler = shared.scheduler
         self.open = shared.open
+        self.seen = shared.seen
         self._dst: int | None = None  # of the last exchange, as is _src
         self._src: int | None = None
         self._outgoing: Channel
@@ -69,8 +70,9 @@ class VirtualCommunicator(Communicator):
         if self.check and not _can_travel(x, y):
             self.check_exchange(x, y)
         num_bytes = x.nbytes
-        if dst is not self._dst or src is not self._src:  # True and 1.0 equal 1
-            self._turn_to(dst, src)
+        if dst is not self._dst or src is not self._src:  # True and 1.0 equal 1; mostly it is with the same ranks
+            self._outgoing, self._incoming = self._channel_to(dst), self._channel_from(src)
+            self._dst, self._src = dst, src
         if num_bytes > self._eager_bytes:  # the receive is posted first, so that two ranks can exchange large messages
             for request in (self.irecv(y, src, 0), self.isend(x, dst, 0)):
                 request.wait()
@@ -101,11 +103,6 @@ class VirtualCommunicator(Communicator):
         self.finish(receipt, start_s)
         fiber.clock_s = max(receipt.arrival_s, sent_s)
 
-    def _turn_to(self, dst: int, src: int) -> None:
-        """Look up the channels of an exchange; they are kept, since the next one is mostly with the same ranks."""
-        self._outgoing, self._incoming = self._channel_to(dst), self._channel_from(src)
-        self._dst, self._src = dst, src
-
     def isend(self, x: Array, dst: int, tag: int = 0) -> Request:
         """See Communicator."""
         self.check_contiguous("send", x)
@@ -134,10 +131,6 @@ class VirtualCommunicator(Communicator):
         self.check_probe(tag, until_s)
         until_s = float(until_s)  # a NumPy float32 would make the clock one, too
         return self.seen(self.group.lookout(self.rank).await_first(self.group, self.doing, tag, until_s) is not None)
-
-    def seen(self, there: bool) -> bool:
-        """`there`, which this rank has looked for; raises DeadlockError if it does nothing else: see `Shared.seen`."""
-        return self._shared.seen(there)
 
     def _post(self, y: Array, src: int, tag: int) -> Receipt:
         """Post a receive from a known source; a message that is already there is matched at once."""

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,15 @@ from simdist.words import listed
 __all__ = ["Agreement", "Group"]
 
 
+@dataclass(eq=False, slots=True)
 class Agreement:
     """One call of `agree`: what the ranks have said so far.
 
     A rank that says the same as the first one continues at once.
     """
 
-    __slots__ = ("group", "said")
-
-    def __init__(self, group: "Group") -> None:
-        self.group = group
-        self.said: dict[str, list[int]] = {}
+    group: "Group"
+    said: dict[str, list[int]] = field(default_factory=dict)
 
     def waits_for(self) -> tuple[str, list[int]]:
         """See Waiting: for a rank that disagrees with another."""
@@ -73,14 +72,12 @@ class Meeting:
         self.fibers.remove(fiber)
 
 
+@dataclass(slots=True)
 class Owned:
     """The arrays that members have given to one call so far: of each memory the last one, and who gave it."""
 
-    __slots__ = ("by_root", "num_ranks")
-
-    def __init__(self) -> None:
-        self.by_root: dict[int, tuple[int, weakref.ref[Any]]] = {}
-        self.num_ranks = 0
+    by_root: dict[int, tuple[int, weakref.ref[Any]]] = field(default_factory=dict)
+    num_ranks: int = 0
 
 
 class Group:
@@ -193,9 +190,7 @@ class Group:
 
     def own(self, call: int, rank: int, x: Array) -> None:
         """Register the memory that `rank` gives to its call number `call`, to which no other may give the same."""
-        owned = self._owned.get(call)
-        if owned is None:
-            owned = self._owned[call] = Owned()
+        owned = self._owned.setdefault(call, Owned())
         root = id(owner(x))
         other, known = owned.by_root.get(root, (rank, None))
         theirs = None if known is None else known()  # it is gone when the other has left, and its memory is used again

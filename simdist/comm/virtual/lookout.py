@@ -1,7 +1,8 @@
 """Lookout: receives from any source, at one member of a group."""
 
+from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simdist.comm.communicator import ANY
 from simdist.comm.virtual.channel import Channel, where
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["AnyReceive", "Lookout"]
 
 
+@dataclass(eq=False, slots=True)
 class AnyReceive:
     """A fiber that is blocked in a receive from any source.
 
@@ -20,14 +22,11 @@ class AnyReceive:
         due_s: when it is due to continue; inf if not yet known.
     """
 
-    __slots__ = ("doing", "due_s", "fiber", "group", "tag")
-
-    def __init__(self, group: "Group", doing: str, fiber: Fiber, tag: int) -> None:
-        self.group: Any = group
-        self.doing = doing
-        self.fiber = fiber
-        self.tag = tag
-        self.due_s = inf
+    group: "Group"
+    doing: str
+    fiber: Fiber
+    tag: int
+    due_s: float = inf
 
     def waits_for(self) -> tuple[str, list[int]]:
         """See Waiting: any other rank could end it."""

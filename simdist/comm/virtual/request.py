@@ -1,5 +1,6 @@
 """Requests: nonblocking sends and receives of virtual ranks."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simdist.arrays import Array
@@ -71,15 +72,13 @@ class Sending(Request):
         return self._about
 
 
+@dataclass(eq=False, repr=False)
 class Receiving(Request):
     """A receive from a known source; its message may already be there."""
 
-    __slots__ = ("_comm", "_receipt", "_start_s")
-
-    def __init__(self, comm: "VirtualCommunicator", receipt: Receipt, start_s: float) -> None:
-        self._comm = comm
-        self._receipt = receipt
-        self._start_s = start_s
+    _comm: "VirtualCommunicator"
+    _receipt: Receipt
+    _start_s: float
 
     @property
     def over(self) -> bool:
@@ -92,16 +91,14 @@ class Receiving(Request):
         return self._comm.finish(self._receipt, self._start_s)
 
 
+@dataclass(eq=False, repr=False)
 class AnyReceiving(Request):
     """A receive from any source, which chooses its message in `wait`."""
 
-    __slots__ = ("_comm", "_start_s", "_tag", "_x")
-
-    def __init__(self, comm: "VirtualCommunicator", x: Array, tag: int, start_s: float) -> None:
-        self._comm = comm
-        self._x = x
-        self._tag = tag
-        self._start_s = start_s
+    _comm: "VirtualCommunicator"
+    _x: Array
+    _tag: int
+    _start_s: float
 
     @property
     def over(self) -> bool:

@@ -7,11 +7,12 @@ every run of a program gives the same result.
 
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from math import inf, nan
 from operator import attrgetter, itemgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -22,6 +23,7 @@ __all__ = ["Fiber", "Scheduler", "Waiting"]
 
 _rank, _number = attrgetter("rank"), itemgetter(0)
 _resume = greenlet.switch
+_Greenlet: TypeAlias = greenlet
 
 
 class Waiting(Protocol):
@@ -38,6 +40,7 @@ class Waiting(Protocol):
         """The fiber's wait has failed: from now on nothing ends it, or takes a message for it."""
 
 
+@dataclass(eq=False, slots=True)
 class Fiber:
     """One stream of one rank.
 
@@ -51,30 +54,16 @@ class Fiber:
         daemon: whether the run may end while it waits for work.
     """
 
-    __slots__ = (
-        "clock_s",
-        "daemon",
-        "done",
-        "error",
-        "greenlet",
-        "rank",
-        "s_per_byte",
-        "s_per_flop",
-        "stream",
-        "waiting",
-    )
-
-    def __init__(self, rank: int, stream: str, s_per_flop: float, s_per_byte: float, daemon: bool = False) -> None:
-        self.rank = rank
-        self.stream = stream
-        self.daemon = daemon
-        self.clock_s = 0.0
-        self.waiting: Waiting | None = None
-        self.error: Exception | None = None
-        self.done = False
-        self.greenlet: greenlet
-        self.s_per_flop = s_per_flop
-        self.s_per_byte = s_per_byte
+    rank: int
+    stream: str
+    s_per_flop: float
+    s_per_byte: float
+    daemon: bool = False
+    clock_s: float = 0.0
+    waiting: Waiting | None = None
+    error: Exception | None = None
+    done: bool = False
+    greenlet: _Greenlet = field(init=False)
 
     def label(self) -> str:
         """The rank, and the stream if it is not the main one."""
