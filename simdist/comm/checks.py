@@ -1,6 +1,7 @@
 """Checks: argument checks of a communicator. Each raises an error that names the value and the rank."""
 
 from abc import ABC
+from collections.abc import Iterable
 from math import isfinite, isnan
 from typing import Any
 
@@ -8,10 +9,11 @@ import numpy as np
 
 from simdist.arrays import Array, phantom
 from simdist.comm.placement import Placement
-from simdist.errors import ArgumentError, ArrayError
+from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch
 from simdist.trace.kind import MESSAGES
+from simdist.words import listed
 
-__all__ = ["ANY", "NOTE_BYTES", "Checks", "check_bytes", "cut"]
+__all__ = ["ANY", "NOTE_BYTES", "Checks", "check_bytes", "cut", "mismatch"]
 
 ANY = -1
 """Any source, any tag."""
@@ -35,6 +37,21 @@ def check_bytes(what: str, x: Array, rank: int) -> None:
 def cut(text: str) -> str:
     """The beginning of a text, as long as a note may be; what is no text, as in a file's name, is escaped."""
     return text.encode(errors="backslashreplace")[:NOTE_BYTES].decode(errors="ignore")
+
+
+def mismatch(context: str, said: Iterable[str]) -> CollectiveMismatch:
+    """The error for ranks that disagree: it lists each call with its ranks, the most common call first.
+
+    Args:
+        context: the name of their communicator.
+        said: the call of each rank.
+    """
+    groups: dict[str, list[int]] = {}
+    for rank, what in enumerate(said):
+        groups.setdefault(what, []).append(rank)
+    rows = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1]))
+    text = "\n".join(f"  {listed(ranks)}: {what}" for what, ranks in rows)
+    return CollectiveMismatch(f"the ranks of {context!r} call different collectives:\n{text}")
 
 
 class Checks(ABC):

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from simdist.comm.bindings import MPI
-from simdist.comm.checks import NOTE_BYTES, cut
-from simdist.comm.mismatch import mismatch
+from simdist.comm.checks import NOTE_BYTES, cut, mismatch
 from simdist.comm.open_requests import unreceived
 from simdist.comm.placement import Placement
 

@@ -25,10 +25,9 @@ import numpy as np
 from simdist.arrays import Array, hold, kind_of
 from simdist.arrays.kind import address
 from simdist.comm.affinity import MOST_CORES, Affinity, affinity, set_mask
-from simdist.comm.checks import cut
+from simdist.comm.checks import cut, mismatch
 from simdist.comm.device_memory import DevicePeers
 from simdist.comm.line import MEETING
-from simdist.comm.mismatch import mismatch
 from simdist.comm.mpi_errors import check_array
 from simdist.comm.mpi_group import digest
 from simdist.comm.mpi_memory import MpiMemory

@@ -11,6 +11,7 @@ the record it is one message, regardless of its pieces. Both of its ends must be
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from time import perf_counter
@@ -169,16 +170,16 @@ class Staging:
         return self._device.Stream()
 
 
+@dataclass(eq=False, repr=False)
 class StagedSending(Request):
     """A nonblocking send of a device array."""
 
-    def __init__(
-        self, comm: "MpiMessages", requests: list[Any], host: Array, dst: int, tag: int, start_s: float
-    ) -> None:
-        self._comm = comm
-        self._requests = requests
-        self._host = host
-        self._about = dst, tag, start_s
+    _comm: "MpiMessages"
+    _requests: list[Any]
+    _host: Array
+    _dst: int
+    _tag: int
+    _start_s: float
 
     @property
     def over(self) -> bool:
@@ -187,44 +188,44 @@ class StagedSending(Request):
 
     def _finish(self) -> Status:
         self._comm.guard.open.pop(self, None)
-        dst, tag, start_s = self._about
         for request in self._requests:
-            self._comm.finish("send", request, self._host, dst, tag)
-        self._comm.note("send", start_s, self._host.nbytes, dst, tag)
-        return Status(dst, tag, self._host.nbytes)
+            self._comm.finish("send", request, self._host, self._dst, self._tag)
+        self._comm.note("send", self._start_s, self._host.nbytes, self._dst, self._tag)
+        return Status(self._dst, self._tag, self._host.nbytes)
 
 
+@dataclass(eq=False, repr=False)
 class StagedReceiving(Request):
     """A nonblocking receive into a device array."""
 
-    def __init__(self, staging: Staging, x: Array, host: Array, requests: list[Any], src: int, tag: int) -> None:
-        self._staging = staging
-        self._comm = staging.comm
-        self._x = x
-        self._host = host
-        self._requests = requests
-        self._about = src, tag, perf_counter()
+    _staging: Staging
+    _x: Array
+    _host: Array
+    _requests: list[Any]
+    _src: int
+    _tag: int
+    _start_s: float = field(default_factory=perf_counter)
 
     def _finish(self) -> Status:
         """Receives for pieces that the message does not have are cancelled."""
-        self._comm.guard.open.pop(self, None)
-        (src, tag, start_s), total_bytes = self._about, 0
+        comm, src, tag, total_bytes = self._staging.comm, self._src, self._tag, 0
+        comm.guard.open.pop(self, None)
         for k, piece in enumerate(pieces(self._x.nbytes)):
             room = self._host[piece]
             if k == len(self._requests):
-                self._requests.append(self._comm.post("irecv", room, src, tag))
-            status = self._comm.finish("recv", self._requests[k], self._x, src, tag)
-            num_bytes = self._comm.length(status, "recv", room, src)
+                self._requests.append(comm.post("irecv", room, src, tag))
+            status = comm.finish("recv", self._requests[k], self._x, src, tag)
+            num_bytes = comm.length(status, "recv", room, src)
             src, tag, total_bytes = status.Get_source(), status.Get_tag(), total_bytes + num_bytes
             if num_bytes < PIECE_BYTES:
                 break
         for request in self._requests[k + 1 :]:
             request.Cancel()
-            if not self._comm.finish("recv", request, self._x, src, tag).Is_cancelled():
+            if not comm.finish("recv", request, self._x, src, tag).Is_cancelled():
                 raise MessageMismatch(
-                    f"irecv on rank {self._comm.rank} of {self._comm.context!r}: the message from rank {src} is "
-                    f"shorter than the {self._x.nbytes} bytes posted for it, and the next message filled the rest"
+                    f"irecv on rank {comm.rank} of {comm.context!r}: the message from rank {src} is shorter than the "
+                    f"{self._x.nbytes} bytes posted for it, and the next message filled the rest"
                 )
         self._staging.deliver(self._x, self._host, total_bytes)
-        self._comm.note("recv", start_s, total_bytes, src, tag)
+        comm.note("recv", self._start_s, total_bytes, src, tag)
         return Status(src, tag, total_bytes)

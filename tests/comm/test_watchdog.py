@@ -13,8 +13,8 @@ import pytest
 from simdist.comm import ANY, Status
 from simdist.comm import watchdog as module
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot
+from simdist.comm.checks import mismatch
 from simdist.comm.line import END, EXIT, MEETING, START, WORK, Line, awaited, traceback_of
-from simdist.comm.mismatch import mismatch
 from simdist.comm.watchdog import Watchdog, _state
 from simdist.errors import DeadlineError, DeadlockError, RankFailed
 

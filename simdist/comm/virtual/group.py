@@ -10,7 +10,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.arrays.kind import address, owner
 from simdist.cluster import Network
-from simdist.comm.mismatch import mismatch
+from simdist.comm.checks import mismatch
 from simdist.comm.open_requests import unreceived
 from simdist.comm.placement import Placement
 from simdist.comm.virtual.channel import Channel, where

@@ -105,11 +105,7 @@ class Shared:
 
 
 def _report(stuck: list[tuple[Fiber, Waiting]], ended: set[int]) -> tuple[str, list[str]]:
-    """The deadlock report: the cycle of ranks, and what each fiber waits for; and as notes what to do.
-
-    Args:
-        ended: the ranks of which nothing waits.
-    """
+    """The deadlock report: the cycle of ranks, and what each fiber waits for; and as notes what to do."""
     waits: dict[int, list[Waiting]] = {}
     for fiber, waiting in stuck:
         waits.setdefault(fiber.rank, []).append(waiting)
