@@ -63,7 +63,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             if argv is None:
                 _open_streams()
-                _print_anything()
                 _end_on_signals()
                 share_program()
             return _perform(*words)
@@ -119,16 +118,15 @@ def _say(verb: str, what: str) -> None:
 
 
 def _open_streams() -> None:
-    """Let standard streams that were closed, as by `2>&-`, lead nowhere, here and in the ranks that are started."""
+    """Let standard streams that were closed, as by `2>&-`, lead nowhere, here and in the ranks that are started.
+
+    Characters that the terminal cannot show, such as a model's, are printed as "?", instead of failing.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
-
-
-def _print_anything() -> None:
-    """Print characters that the terminal cannot show, such as a model's, as "?", instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

@@ -1,22 +1,33 @@
 """The verb `plot`."""
 
 import argparse
+import sys
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from simdist.cli import plot_runs, plot_schedule, plot_shards
+from simdist.cli import plot_schedule, plot_shards
 from simdist.cli.picture_file import out_of, write
 from simdist.collectives import algorithms
 from simdist.collectives.watch import watched
 from simdist.errors import ArgumentError, DataError, require_least, unknown_name
 from simdist.parallel.pipeline import schedules
-from simdist.plots import attention_work, collective_steps, expert_load, timeline, timeline_page, traffic
+from simdist.plots import (
+    Losses,
+    attention_work,
+    collective_steps,
+    expert_load,
+    loss_differences,
+    timeline,
+    timeline_page,
+    traffic,
+)
 from simdist.plots.file import check_folder
 from simdist.plots.style import PAGE
 from simdist.trace import Trace
+from simdist.training import history
 
 __all__ = ["add_arguments", "execute"]
 
@@ -165,10 +176,22 @@ def _collective(args: argparse.Namespace) -> None:
     write(collective_steps(record, width=args.width, steps=args.steps), out)
 
 
-_DRAWN = {
-    "collective": _collective,
-    "schedule": plot_schedule.draw,
-    "shards": plot_shards.draw,
-    "runs": plot_runs.draw,
-}
+def _runs(args: argparse.Namespace) -> None:
+    """Draw the losses of runs, by the folders that `simdist train` wrote, and how far each is from the first's."""
+    out, folders = out_of(args, "runs.png"), args.subject[1:]
+    if not folders or len(set(folders)) < len(folders):
+        raise ArgumentError(f"plot runs takes the folders of different runs, not {folders}")
+    names = [Path(folder).name for folder in folders]
+    if len(set(names)) < len(names):
+        names = folders
+    runs = {}
+    for name, folder in zip(names, folders, strict=True):
+        lines, _ = history(folder, sys.maxsize)
+        if not lines:
+            raise DataError(f"no losses in {Path(folder) / 'metrics.jsonl'}")
+        runs[name] = [Losses(line.step, line.train_loss, line.validation_loss) for line in lines]
+    write(loss_differences(runs, width=args.width), out)
+
+
+_DRAWN = {"collective": _collective, "schedule": plot_schedule.draw, "shards": plot_shards.draw, "runs": _runs}
 """By the first word; any other is the name of a trace's file."""
