@@ -254,11 +254,7 @@ def _type_of_sums(story: _Story, room: float) -> float:
 
 
 def _labels(ax: Axes, story: _Story, step: int, room: float, type_of_sums: float) -> None:
-    """Write the columns' numbers above them, and in each cell the contributions it holds, if the text is readable.
-
-    Args:
-        room: the width of a cell in points.
-    """
+    """Write the columns' numbers above them, and in each cell, `room` points wide, what it holds, if it is readable."""
     for rank in range(story.ranks):
         for column, pieces in enumerate(story.cells[step][rank]):
             if story.complete(step, rank, column) and len(story.contributors(column)) > 1:

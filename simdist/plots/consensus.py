@@ -57,7 +57,7 @@ def consensus(
             lines.append(Line2D([], [], label="at most, by eigenvalues", **_BOUND))
         ax.set(xlabel=f"time ({sign})", ylabel="consensus error", yscale="log")
         _mark_powers(ax)
-        style.legend(fig, lines, _note(left_out))
+        style.legend(fig, lines, f"{counted(left_out, 'error')} left out: as small as rounding." if left_out else "")
         style.title(fig, _finding(errors))
     return fig
 
@@ -88,10 +88,6 @@ def _check(errors: Mapping[str, Sequence[tuple[float, float]]], bounds: Mapping[
     unknown = sorted(set(bounds) - set(errors))
     if unknown:
         raise ArgumentError(f"a bound for {unknown[0]!r}, which is none of {sorted(errors)}")
-
-
-def _note(left_out: int) -> str:
-    return f"{counted(left_out, 'error')} left out: as small as rounding." if left_out else ""
 
 
 def _finding(errors: Mapping[str, Sequence[tuple[float, float]]]) -> str:

@@ -70,9 +70,10 @@ def pipeline_schedule(
         axes = fig.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
         for ax, (run, kept) in zip(axes, panels, strict=True):
             scale = _Scale(length, sign, (width - MARGIN) * 72 / end * length, _inches(run) * 72 / len(run.cells))
-            notes += _kept(ax, run, kept, scale) if kept else _cells(ax, run, scale)
-            notes += _arrows(ax, run, scale) if arrows and not kept else []
-            _frame(ax, run, _kept_title(kept) if kept else _title(run, scale), width, last=ax is axes[-1])
+            title = _kept(ax, run, kept, scale) if kept else _title(run, scale)
+            if not kept:
+                notes += _cells(ax, run, scale) + (_arrows(ax, run, scale) if arrows else [])
+            _frame(ax, run, title, width, last=ax is axes[-1])
         axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign or 'in the unit of the action times'})")
         style.legend(fig, _key(), " ".join(dict.fromkeys(notes)))
         style.title(fig, _finding(pictures))
@@ -212,8 +213,8 @@ def _arrows(ax: Axes, run: _Run, scale: _Scale) -> list[str]:
 # -- memory -------------------------------------------------------------------------------------------
 
 
-def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> list[str]:
-    """Draw each rank's memory over time, scaled so that the largest fills a row, and write each peak."""
+def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> str:
+    """Draw each rank's memory over time, scaled so that the largest fills a row, with its peak; returns the title."""
     curves = [run.went.memory(rank, memory) for rank in range(len(run.cells))]
     for curve in curves:
         curve.append((run.end, curve[-1][1]))
@@ -225,7 +226,7 @@ def _kept(ax: Axes, run: _Run, memory: Memory, scale: _Scale) -> list[str]:
         text = f"{max(level for _, level in curve):.4g}"
         if scale.row_points > 5:
             ax.text(1.005, rank, text, transform=ax.get_yaxis_transform(), va="center", fontsize=5.5)
-    return []
+    return f"{'micro-batches' if memory == Memory() else 'memory'} held by each rank, and its peak"
 
 
 # -- around it ----------------------------------------------------------------------------------------
@@ -243,10 +244,6 @@ def _title(run: _Run, scale: _Scale) -> str:
     idle, own = f"{run.went.bubble_rate:.1%}", f"{run.went.own_bubble_rate:.1%}"
     more = f", or {own} from the longest rank's first action to its last" if own != idle else ""
     return f"{run.name}: {took}; idle {idle} of it{more}"
-
-
-def _kept_title(memory: Memory) -> str:
-    return f"{'micro-batches' if memory == Memory() else 'memory'} held by each rank, and its peak"
 
 
 def _finding(pictures: Sequence[_Run]) -> str:

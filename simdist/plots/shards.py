@@ -24,8 +24,7 @@ _ACROSS, _DOWN = 0.2, 0.1  # between drawings
 _OVER, _UNDER = 0.14, 0.13  # a drawing, for its name and its size
 
 _T = TypeVar("_T")
-_Span = tuple[int, int]
-_Box = tuple[_Span, ...]
+_Box = tuple[tuple[int, int], ...]
 _Owners = Mapping[str, tuple[tuple[int, ...], dict[_Box, list[int]]]]
 
 

@@ -5,8 +5,8 @@ and Ito, and Paul Tol), and neighbouring colours differ in lightness too, so it 
 computing is cool and goes from dark to light, messages and moves are warm, waiting is grey and hatched.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from io import BytesIO
 from textwrap import wrap
@@ -121,11 +121,9 @@ _RC: Any = {
 }
 
 
-@contextmanager
-def styled() -> Iterator[None]:
+def styled() -> AbstractContextManager[None]:
     """Draw inside this block; the user's settings are restored after it."""
-    with rc_context(_RC):
-        yield
+    return rc_context(_RC)
 
 
 class _Picture(Figure):
