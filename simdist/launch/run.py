@@ -169,18 +169,13 @@ def _run_mpi(task: dict[str, Any], ranks: int, timeout_s: float | None) -> Run:
         return _collect(job)
 
 
+@dataclass
 class _Relay:
-    """Forwards what a rank writes to a file.
+    """Forwards what a rank writes to a file, which may not exist yet."""
 
-    Args:
-        path: the file, which may not exist yet.
-        stream: this process's stdout or stderr: Python's, so that notebooks and test runners see it.
-    """
-
-    def __init__(self, path: Path, stream: TextIO) -> None:
-        self._path = path
-        self._stream = stream
-        self._position = 0
+    _path: Path
+    _stream: TextIO  # this process's stdout or stderr: Python's, so that notebooks and test runners see it
+    _position: int = 0
 
     def pass_on(self, last: bool = False) -> None:
         """Forward new output, in whole lines until the last call."""

@@ -80,11 +80,7 @@ def _before(method: Learner) -> list[Call]:
 
 
 def _cut(method: ZeRO, apart: Collection[str]) -> dict[str, Prediction]:
-    """What each rank holds a part of, and the communication buffers, which the paper does not count.
-
-    Args:
-        apart: as of `Units`.
-    """
+    """What each rank holds a part of, and the communication buffers, which the paper does not count."""
     comm, recipe, stage = method.sharing.holders, method.recipe, method.zero_stage
     how: dict[str, Any] = {"rank": comm.rank, "bucket_bytes": method.bucket_bytes, "apart": apart}
     exact = kept(method.model, recipe, comm.size, stage, **how)

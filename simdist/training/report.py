@@ -21,14 +21,7 @@ from simdist.training.models import build, shape
 from simdist.training.pipeline_report import PipelinePrediction, predicted_pipeline
 from simdist.training.shared_memory import shared_memory_bytes
 from simdist.training.text import Text
-from simdist.training.traffic import (
-    Call,
-    calls,
-    predicted_seconds,
-    ring_attention,
-    sent,
-    transfer_seconds,
-)
+from simdist.training.traffic import Call, calls, predicted_seconds, ring_attention, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
 from simdist.words import aligned, counted
 

@@ -135,11 +135,7 @@ def dots(y: Any, dy: Any, heads: int) -> Any:
 
 
 def _run(name: str, x: Any, parts: tuple[Any, ...], groups: int, alone: bool = False) -> None:
-    """Run a kernel between x, (n, t, columns), and its parts, (n, h, t, …).
-
-    Args:
-        alone: whether there are no keys and values.
-    """
+    """Run a kernel between x, (n, t, columns), and its parts, (n, h, t, …), `alone` if without keys and values."""
     n, t, columns = x.shape
     x, parts = contiguous(x), tuple(map(contiguous, parts))
     e, key, value = (part.shape[-1] for part in parts)

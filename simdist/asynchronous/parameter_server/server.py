@@ -251,11 +251,7 @@ class Server:
                 self._drop(worker)
 
     def _drop(self, worker: int) -> None:
-        """Continue without this worker.
-
-        Raises:
-            RankFailed: the consistency rule does not tolerate that.
-        """
+        """Continue without this worker, if the consistency rule tolerates that."""
         clocks, p = self.clocks, self.layout.num_workers
         clocks.leave(worker, died=True)
         self._outbox.drop(worker)

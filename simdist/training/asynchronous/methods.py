@@ -80,11 +80,7 @@ def gossips(method: str) -> bool:
 def check(config: Config) -> None:
     """Raise ArgumentError if the settings of an asynchronous run are incompatible."""
     method = config.method
-    wanted = {
-        "micro_batches": (config.micro_batches, 1),
-        "dropout": (config.dropout or 0.0, 0.0),
-        "dp": (config.dp, 0),
-    }
+    wanted = {"micro_batches": (config.micro_batches, 1), "dropout": (config.dropout or 0.0, 0.0), "dp": (config.dp, 0)}
     for name, (value, needed) in wanted.items():
         if value != needed:
             raise ArgumentError(f"{name} is {value}, and method {method}, which needs {needed}")

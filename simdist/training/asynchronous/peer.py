@@ -74,12 +74,7 @@ class Peer(Role):
         return RankReport(list(range(begun, worker.done)), worker.times_s[first:], worker.losses[first:])
 
     def _train_by_own(self, until: int, due: Asked) -> None:
-        """By a program's method: stop soon after the first rank is there.
-
-        Raises:
-            ArgumentError: on all ranks: it ended before, although no rank was asked to stop; on one, that it did not
-                find a gradient for each of its steps.
-        """
+        """By a program's method: stop soon after the first rank is there; raises ArgumentError if it does otherwise."""
         config, worker = self._config, self.worker
         ahead = worker.done - len(worker.losses)
         OWN.find(config.method)(worker, config, due)
