@@ -71,8 +71,7 @@ def pipeline_schedule(
         for ax, (run, kept) in zip(axes, panels, strict=True):
             scale = _Scale(length, sign, (width - MARGIN) * 72 / end * length, _inches(run) * 72 / len(run.cells))
             title = _kept(ax, run, kept, scale) if kept else _title(run, scale)
-            if not kept:
-                notes += _cells(ax, run, scale) + (_arrows(ax, run, scale) if arrows else [])
+            notes += [] if kept else _cells(ax, run, scale) + (_arrows(ax, run, scale) if arrows else [])
             _frame(ax, run, title, width, last=ax is axes[-1])
         axes[-1].set(xlim=(0, end / length), xlabel=f"time ({sign or 'in the unit of the action times'})")
         style.legend(fig, _key(), " ".join(dict.fromkeys(notes)))
