@@ -165,9 +165,7 @@ def _dropped(p: Any, keep: Any, share: float, out: Any = None) -> Any:
 def _charge(q: Any, v: Any, tile: int, products: tuple[int, int], each: int) -> None:
     """Charge the meter: every pair of query and key in a tile is multiplied, also those that the mask hides.
 
-    Args:
-        products: of the width of queries and keys, and of that of values.
-        each: further operations for a pair.
+    `products` are of the width of queries and keys, and of that of values; each pair takes `each` operations more.
     """
     n, heads, t, e = q.shape
     in_tiles = sum((queries.stop - queries.start) * keys.stop for queries, keys in _tiles(t, tile))

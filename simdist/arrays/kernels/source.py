@@ -133,10 +133,6 @@ def full_source(body: str, dtype: np.dtype[Any], width: int = 1, **types: np.dty
 
 
 @lru_cache(maxsize=512)
-def _compiled(body: str, name: str, dtype: np.dtype[Any], width: int, types: tuple[tuple[str, Any], ...]) -> Any:
-    return device.Kernel(full_source(body, dtype, width, **dict(types)), name)
-
-
 def compiled(body: str, name: str, dtype: np.dtype[Any], width: int = 1, **types: np.dtype[Any]) -> Any:
     """The kernel `name` in a source, for numbers of this dtype.
 
@@ -147,7 +143,7 @@ def compiled(body: str, name: str, dtype: np.dtype[Any], width: int = 1, **types
     Raises:
         ArrayError: kernels do not support a dtype, such as complex numbers.
     """
-    return _compiled(body, name, dtype, width, tuple(sorted(types.items())))
+    return device.Kernel(full_source(body, dtype, width, **types), name)
 
 
 def pointwise(
