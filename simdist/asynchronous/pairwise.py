@@ -99,18 +99,14 @@ def _active(
 
 
 class _PassiveRank:
-    """The part of a passive rank, on two streams that share its weights.
-
-    Args:
-        comm: the communicator of the stream that answers.
-    """
+    """The part of a passive rank, on two streams that share its weights."""
 
     def __init__(self, worker: Worker, comm: Communicator, num_active: int, asked: Asked) -> None:
         self.count = 0
         self._halting = False
         self._asked = asked
         self._worker = worker
-        self._comm = comm
+        self._comm = comm  # of the stream that answers
         self._num_active = num_active
         # Held only during arithmetic, never while waiting for a message: so it never blocks for long, and the two
         # fibers of a virtual rank never contend for it.

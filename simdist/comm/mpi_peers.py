@@ -117,11 +117,7 @@ class MpiPeers(Peers):
         self._come(0)
 
     def _come(self, place: int) -> bool:
-        """Meet, and show a place; returns whether all ranks show the same one.
-
-        Raises:
-            CollectiveMismatch: the ranks do not say the same.
-        """
+        """Meet, and show a place; returns whether all ranks show the same one."""
         device = self._device
         if device is not None:
             device.arrive()
@@ -262,11 +258,7 @@ class MpiPeers(Peers):
         return self._device.led if self._device is not None and kind_of(x) == "cupy" else [self._rank]
 
     def _on_device(self, x: Array) -> bool:
-        """Whether x is on a device. In the first call with such an array, all ranks open each other's device memory.
-
-        Raises:
-            ArrayError: they cannot on this machine.
-        """
+        """Whether x is on a device. In the first call with such an array, all ranks open each other's device memory."""
         if type(x) is np.ndarray or kind_of(x) != "cupy":
             return False
         if self._device is None:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from time import perf_counter, sleep
@@ -201,11 +202,11 @@ class SoloPeers(Peers):
         return [np.concatenate(parts)]
 
 
+@dataclass(eq=False, repr=False)
 class _Deferred(Request):
     """A request that does in `wait` what is left to do."""
 
-    def __init__(self, rest: Callable[[], Status]) -> None:
-        self._rest = rest
+    _rest: Callable[[], Status]
 
     def _finish(self) -> Status:
         return self._rest()

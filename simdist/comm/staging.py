@@ -45,11 +45,7 @@ def pieces(num_bytes: int) -> list[slice]:
 
 
 class Staging:
-    """Sends and receives device arrays for a communicator.
-
-    Args:
-        comm: the communicator.
-    """
+    """Sends and receives device arrays for a communicator."""
 
     def __init__(self, comm: "MpiMessages") -> None:
         self.comm = comm

@@ -25,13 +25,7 @@ def running_stream(line: Line) -> str:
 
 
 class ThreadWork(Work):
-    """A call that runs on a thread.
-
-    Args:
-        comm: the communicator of the thread's stream.
-        line: the stream as the watchdog sees it, including failures that no `wait` has raised.
-        asker: the stream that made this one.
-    """
+    """A call that runs on the thread of a `ThreadStream`, which gives it what it was made with itself."""
 
     def __init__(self, call: Callable[[], Any], comm: Communicator, line: Line, asker: Line) -> None:
         self._call = call

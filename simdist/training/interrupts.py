@@ -83,17 +83,12 @@ def ending(heard: Iterable[signal.Signals]) -> signal.Signals | None:
 
 
 class _Handler:
-    """The handler of one signal: counts it. Virtual ranks, which share one process, share it too.
-
-    Attributes:
-        count: how often the signal came.
-        first_s: when it came first since it was last handled; None where it has not.
-    """
+    """The handler of one signal: counts it. Virtual ranks, which share one process, share it too."""
 
     def __init__(self, number: signal.Signals) -> None:
         self.number = number
         self.count = 0
-        self.first_s: float | None = None
+        self.first_s: float | None = None  # when it came first since it was last handled
         self._users = 1
         self._before: Any = None
 

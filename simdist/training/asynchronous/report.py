@@ -32,11 +32,12 @@ def report(results: Results, text: Text) -> Report:
     config, p = results.config, len(results.reports)
     seconds, num_parameters = results.seconds, build(config).parameters.size
     flops_per_s = fmean(worker.flops for worker in results.workers) / seconds if seconds else 0.0
+    begun = min((worker.clocks[0] for worker in results.workers if worker.clocks), default=0)
     summary = [
         f"{config.model}, {num_parameters:,} parameters in {config.precision}, {config.optimizer}, "
         f"{counted(p, 'rank')}, {config.method}{_who(results)}",
         f"{_steps(results.done)} of each worker, {at_most(config)}{config.global_batch_size} windows a step of all"
-        f"{since(_begun(results))} in {duration(seconds)}: "
+        f"{since(begun)} in {duration(seconds)}: "
         f"{results.targets / seconds if seconds else 0:,.0f} tokens/s, {flops_per_s / 1e9:.1f} GFLOP/s a worker",
         f"waited for others: {_shares(results.waited_shares(), results.ranks, p - results.num_workers)}",
     ]
@@ -52,11 +53,6 @@ def report(results: Results, text: Text) -> Report:
         late = sum(worker.num_late for worker in results.reports)
         summary.append(f"{given_up} gradients given up because their step was over, {late} dropped for coming late")
     return Report(summary, _rows(results, num_parameters), (*_LEGEND, _GIVEN_UP) if given_up else _LEGEND)
-
-
-def _begun(results: Results) -> int:
-    """The step after which the run resumed, or 0."""
-    return min((worker.clocks[0] for worker in results.workers if worker.clocks), default=0)
 
 
 def _steps(done: Sequence[int]) -> str:
