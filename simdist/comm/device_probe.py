@@ -5,17 +5,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from simdist.arrays.kind import device_library
+from simdist.comm.communicator import Communicator
 from simdist.comm.device import Finding, first_trouble
 from simdist.environment import JOB_VARIABLES, timeout_s
 from simdist.errors import WorldUnavailable
-
-if TYPE_CHECKING:
-    from simdist.comm.communicator import Communicator
 
 __all__ = ["aware_of_cuda", "opens_memory", "says_cuda", "tried_in_a_child"]
 
@@ -35,7 +33,7 @@ raise SystemExit(0 if bool((x == y).all()) else 3)
 """
 
 
-def _agreed(comm: "Communicator", trouble: str, works: str) -> Finding:
+def _agreed(comm: Communicator, trouble: str, works: str) -> Finding:
     """The same finding on all ranks: the first trouble of any rank, or that it works."""
     found = first_trouble(comm, trouble)
     return Finding(not found, found or works)
@@ -90,7 +88,7 @@ def tried_in_a_child(variables: Mapping[str, str] = os.environ, program: str = _
     return f"a process that tried it ended with {done.returncode}: {last[:300]}"
 
 
-def aware_of_cuda(comm: "Communicator", bindings: Any, mpi: Any) -> Finding:
+def aware_of_cuda(comm: Communicator, bindings: Any, mpi: Any) -> Finding:
     """Whether MPI accepts device memory, on all ranks: it says so, and a trial on each node has worked."""
     trouble = ""
     if not says_cuda(bindings, mpi):
@@ -104,7 +102,7 @@ def aware_of_cuda(comm: "Communicator", bindings: Any, mpi: Any) -> Finding:
 # -- memory that other processes open ------------------------------------------------------------------------
 
 
-def opens_memory(comm: "Communicator") -> Finding:
+def opens_memory(comm: Communicator) -> Finding:
     """Whether the ranks can open each other's device memory: each reads a number from the memory of all others."""
     if comm.num_nodes > 1:
         return Finding(False, f"the ranks are on {comm.num_nodes} nodes, and device memory can be opened only on one")
@@ -130,7 +128,7 @@ def opens_memory(comm: "Communicator") -> Finding:
     return found
 
 
-def _read_all(comm: "Communicator", library: Any, handles: list[str]) -> None:
+def _read_all(comm: Communicator, library: Any, handles: list[str]) -> None:
     """Read every other rank's number."""
     for rank, told in enumerate(handles):
         if rank == comm.rank or not told:

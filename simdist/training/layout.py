@@ -1,21 +1,16 @@
 """Layout: which part of the model, and of each batch, each rank of a run has."""
 
-from __future__ import annotations
-
 from math import prod
-from typing import TYPE_CHECKING
 
 from simdist.comm import Communicator, Mesh
 from simdist.comm.mesh import full_sizes
+from simdist.parallel import Learner
 from simdist.parallel.parts import MeshParts
 from simdist.parallel.zero.sharing import check_shards
+from simdist.training.config import Config
 from simdist.training.methods import CUTTING, PIPELINE, attention, distribute, recipe
 from simdist.training.models import build
 from simdist.training.pipelines import pipeline
-
-if TYPE_CHECKING:
-    from simdist.parallel import Learner
-    from simdist.training.config import Config
 
 __all__ = ["Layout", "mesh_parts", "mesh_sizes"]
 

@@ -1,7 +1,7 @@
 """Memory: what each rank of a run should hold of its model, by the formulas."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simdist.arrays import partition
 from simdist.cluster import Cluster
@@ -13,11 +13,9 @@ from simdist.parallel.memory import Prediction, replicated_memory
 from simdist.parallel.pipeline import Pipeline
 from simdist.parallel.sequence import ring_attention_bytes
 from simdist.parallel.zero.formulas import kept, paper_kept
+from simdist.training.config import Config
 from simdist.training.models import shape
 from simdist.training.traffic import Call, scratch
-
-if TYPE_CHECKING:
-    from simdist.training.config import Config
 
 __all__ = ["predictions"]
 
@@ -25,7 +23,7 @@ _OFFLOADED = {"optimizer": "optimizer state", "gradients": "gradients", "paramet
 
 
 def predictions(
-    method: Learner, config: "Config", data: Communicator, step: Mapping[Call, int], cluster: Cluster | None = None
+    method: Learner, config: Config, data: Communicator, step: Mapping[Call, int], cluster: Cluster | None = None
 ) -> dict[str, Prediction]:
     """The peak bytes of each ledger category on this rank's device: exactly, and by the paper.
 

@@ -2,19 +2,16 @@
 
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from simdist.comm import Communicator
 from simdist.data import Split, load
 from simdist.training.checkpoint.together import together
-
-if TYPE_CHECKING:
-    from simdist.training.config import Config
+from simdist.training.config import Config
 
 __all__ = ["Text", "split"]
 
 
-def split(config: "Config") -> tuple[str, Split, Split]:
+def split(config: Config) -> tuple[str, Split, Split]:
     """The SHA-256 of the text that a config names, and its training and validation parts.
 
     Raises:
@@ -36,13 +33,13 @@ class Text:
         DataError: it cannot be read or is too short.
     """
 
-    def __init__(self, config: "Config") -> None:
+    def __init__(self, config: Config) -> None:
         self.digest, self.train, self.validation = split(config)
         self.unigram_entropy = self.validation.unigram_entropy()
         self.bigram_entropy = self.validation.bigram_entropy()
 
     @classmethod
-    def of_all(cls, comm: Communicator, config: "Config", known: "Text | None" = None) -> "Text":
+    def of_all(cls, comm: Communicator, config: Config, known: "Text | None" = None) -> "Text":
         """The text on every rank; all must call.
 
         Args:
