@@ -11,10 +11,10 @@ from simdist.errors import ArgumentError
 from simdist.nn import auxiliary
 from simdist.nn import functional as f
 from simdist.nn.layers.activation import Gelu, SwiGLU
+from simdist.nn.layers.composite import Sequence
 from simdist.nn.layers.experts_exchange import Exchange, Load
 from simdist.nn.layers.experts_linear import ExpertsLinear
 from simdist.nn.layers.layer import Layer
-from simdist.nn.layers.sequence import Sequence
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter
 
