@@ -63,11 +63,11 @@ class Parts:
 
     def norm(self, name: str, width: int) -> Layer:
         """On the stream."""
-        return LayerNorm(name, width)
+        return self.on_stream(LayerNorm(name, width))
 
     def rms_norm(self, name: str, width: int) -> Layer:
         """On the stream."""
-        return RMSNorm(name, width)
+        return self.on_stream(RMSNorm(name, width))
 
     def column(
         self, name: str, in_features: int, out_features: int | tuple[int, int], std: float, bias: bool = True
@@ -81,7 +81,7 @@ class Parts:
 
     def latent(self, name: str, width: int, features: int, std: float) -> Layer:
         """From the stream to a latent vector, to which the same `rms_norm` and `column` apply as to the stream."""
-        return Linear(name, width, features, std=std, bias=False)
+        return self.on_stream(Linear(name, width, features, std=std, bias=False))
 
     def of_all_heads(self, name: str, width: int, features: int, std: float) -> Layer:
         """From the stream to features inside of a block that all heads share; its columns are not cut."""

@@ -9,7 +9,7 @@ from simdist.arrays import Array, partition
 from simdist.comm import Mesh
 from simdist.errors import require_known
 from simdist.nn import Layer, Loss, Parameter, Parts, Shape
-from simdist.nn.layers import Dropout, Gelu, LatentHeads, LayerNorm, QKNorm, RMSNorm, Rotary, Sequence, SwiGLU
+from simdist.nn.layers import Dropout, Gelu, LatentHeads, QKNorm, Rotary, Sequence, SwiGLU
 from simdist.nn.parts import attention_layer, mixture
 from simdist.parallel.even import check_even
 from simdist.parallel.expert import AllToAllExchange, check_experts
@@ -169,14 +169,6 @@ class MeshParts(Parts):
         """See Parts."""
         return Dropout(name, share, self.tokens)
 
-    def norm(self, name: str, width: int) -> Layer:
-        """See Parts."""
-        return self.on_stream(LayerNorm(name, width))
-
-    def rms_norm(self, name: str, width: int) -> Layer:
-        """See Parts."""
-        return self.on_stream(RMSNorm(name, width))
-
     def column(
         self, name: str, in_features: int, out_features: int | tuple[int, int], std: float, bias: bool = True
     ) -> Layer:
@@ -186,10 +178,6 @@ class MeshParts(Parts):
     def row(self, name: str, in_features: int, out_features: int, std: float, bias: bool = True) -> Layer:
         """See Parts."""
         return self._inside(RowParallelLinear(name, in_features, out_features, self.region, std=std, bias=bias))
-
-    def latent(self, name: str, width: int, features: int, std: float) -> Layer:
-        """See Parts. All ranks on tp compute it."""
-        return self.on_stream(super().latent(name, width, features, std))
 
     def of_all_heads(self, name: str, width: int, features: int, std: float) -> Layer:
         """See Parts. All ranks on tp compute it, of their own tokens."""
