@@ -3,7 +3,7 @@
 from simdist.nn.layers.layer import Layer
 from simdist.nn.parameters import Parameter
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "Observers"]
 
 
 class Observer:
@@ -39,3 +39,30 @@ class Observer:
 
         The gradient of a parameter that several layers use is complete after the first of them, the last in backward.
         """
+
+
+class Observers(Observer):
+    """Several observers of the same backward: passes every call to each, in order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def before_backward(self, layer: Layer) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.before_backward(layer)
+
+    def after_backward(self, layer: Layer) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.after_backward(layer)
+
+    def before_gradients(self, layer: Layer) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.before_gradients(layer)
+
+    def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
+        """See Observer."""
+        for observer in self._observers:
+            observer.gradients_complete(parameters)

@@ -10,6 +10,7 @@ from simdist.arrays import Array, copied, hold
 from simdist.comm import Communicator, Stream
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise, Observer, Parameter
+from simdist.nn.layers.observer import Observers
 from simdist.optim.matrices import Whole
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.holding import Shard
@@ -19,7 +20,6 @@ from simdist.parallel.replica import Allocate
 from simdist.parallel.spread import Spread
 from simdist.parallel.update import Update
 from simdist.parallel.zero.gradients import Gradients, ShardedGradients, WholeGradients
-from simdist.parallel.zero.observers import Observers
 from simdist.parallel.zero.offload import Offload
 from simdist.parallel.zero.sharing import Sharing
 from simdist.parallel.zero.slots import Slots
