@@ -8,7 +8,7 @@ from simdist.nn import Shape, gpt
 from simdist.parallel.expert import routes
 from simdist.parallel.parts import MeshParts
 from simdist.parallel.pipeline import Pipeline, schedule
-from simdist.parallel.pipeline.shapes import StageShapes
+from simdist.parallel.pipeline.passes import StageShapes
 
 
 def test_shapes_are_known_and_nothing_else_is(spmd):
