@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
-from simdist.parallel.pipeline.schedules.automatic.bound import first_back, lower_bound
 from simdist.parallel.pipeline.schedules.automatic.dispatch import Outcome, Rules, dispatch
 from simdist.parallel.pipeline.schedules.automatic.problem import Problem
 
@@ -45,7 +44,7 @@ class _Trials:
         self.given = given
         self.best = dispatch(given, start)
         self.left = min(_MOST_RUNS, max(_FEWEST_RUNS, int(_EFFORT / (3 * given.p * given.m) ** 1.25)))
-        self._bound = lower_bound(given) * (1 + 1e-12)
+        self._bound = given.lower_bound * (1 + 1e-12)
 
     @property
     def over(self) -> bool:
@@ -113,5 +112,5 @@ def _changed(rules: Rules, random: Random) -> Rules:
 def _warm_up(given: Problem, more: int) -> tuple[int, ...]:
     """For each stage, the F's that fit before the first B, plus `more`."""
     m = given.m
-    fit = [int(min(m, first_back(given, s) / f + 1e-9)) if f else m for s, f in enumerate(given.f)]
+    fit = [int(min(m, given.first_back(s) / f + 1e-9)) if f else m for s, f in enumerate(given.f)]
     return tuple(max(1, number + more) for number in fit)

@@ -19,7 +19,6 @@ from math import ceil, inf
 from simdist.parallel.pipeline.action import Action
 from simdist.parallel.pipeline.memory import Memory, peak
 from simdist.parallel.pipeline.schedule import Schedule
-from simdist.parallel.pipeline.schedules.automatic import bound
 from simdist.parallel.pipeline.schedules.automatic.problem import Problem, problem
 from simdist.parallel.pipeline.schedules.automatic.search import search
 from simdist.parallel.pipeline.schedules.registry import named
@@ -67,7 +66,7 @@ def zb_auto(
             best, cost = by_hand.rows, took
     for limit in _limits(given):
         lower = replace(given, limit=limit)
-        if best and bound.lower_bound(lower) >= cost * (1 - 1e-12):
+        if best and lower.lower_bound >= cost * (1 - 1e-12):
             break  # lower limits cannot give a better schedule
         rows = [" ".join(f"{letter}0" for letter in row.replace("B", "I")) for row in search(lower).rows]
         found = Schedule("zb-auto", [numbered([(row, 1)], [range(micro_batches)]) for row in rows])
@@ -87,7 +86,7 @@ def lower_bound(
 
     Args, Raises: as of `zb_auto`.
     """
-    return bound.lower_bound(problem(stages, micro_batches, times or Times(), memory or ZB_MEMORY, memory_limit))
+    return problem(stages, micro_batches, times or Times(), memory or ZB_MEMORY, memory_limit).lower_bound
 
 
 def _limits(given: Problem) -> Iterator[float]:
@@ -102,7 +101,7 @@ def _limits(given: Problem) -> Iterator[float]:
         return first + k * step
 
     def least(k: int) -> float:
-        return bound.lower_bound(replace(given, limit=limit(k)))
+        return replace(given, limit=limit(k)).lower_bound
 
     all_fit = ceil(given.m * first / step)
     enough = bisect_left(range(all_fit), True, key=lambda k: least(k) <= least(all_fit))
