@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from inspect import signature
 from numbers import Integral
 from typing import Any, TypeVar
@@ -118,7 +118,7 @@ def maker(name: str) -> Callable[..., Schedule]:
     """
     require_kind("name of a schedule", name, str, "'1f1b'")
     if name.endswith(FILES):
-        return partial(_loaded, name)
+        return lambda stages, micro_batches: load(name)  # which may be for other numbers
     if (first := first_name(name)) not in _MAKERS:
         raise unknown_schedule(name, _MAKERS)
     return _MAKERS[first]
@@ -130,11 +130,6 @@ def unknown_schedule(name: str, known: Iterable[str]) -> UnknownNameError:
     if function is not None:
         return UnknownNameError(f"{name} is no schedule by name: see simdist.parallel.pipeline.{_FUNCTIONS[function]}")
     return unknown_name("schedule", name, known)
-
-
-def _loaded(path: str, stages: int, micro_batches: int) -> Schedule:
-    """The schedule in a file, for any number of stages and micro-batches."""
-    return load(path)
 
 
 def _check_counts(name: str, numbers: Mapping[str, Any]) -> None:
