@@ -1,12 +1,11 @@
 """Methods that train one model on many ranks."""
 
-from simdist.parallel.centralized import Centralized
+from simdist.parallel.centralized import Centralized, MapReduce
 from simdist.parallel.compressed import Compressed
 from simdist.parallel.compression import compressions
 from simdist.parallel.data_parallel import DataParallel
 from simdist.parallel.drift import check_replicas
 from simdist.parallel.learner import Learner
-from simdist.parallel.map_reduce import MapReduce
 from simdist.parallel.method import Method
 from simdist.parallel.precision import Precision
 from simdist.parallel.recipe import Recipe, optimizer, optimizers

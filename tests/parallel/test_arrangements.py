@@ -16,8 +16,7 @@ from simdist.comm.solo import SoloCommunicator
 from simdist.comm.virtual.world import run_virtual
 from simdist.nn import Noise, Shape, gpt, mlp
 from simdist.parallel import DataParallel, Recipe
-from simdist.parallel.centralized import Centralized
-from simdist.parallel.map_reduce import MapReduce
+from simdist.parallel.centralized import Centralized, MapReduce
 from simdist.parallel.precision import precision
 
 STEPS = 20
