@@ -8,13 +8,59 @@ n  pairs of tokens that attention scores, s² or fewer: `num_pairs(s)`
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from simdist.nn.functional.dispatch import capacity
 from simdist.nn.functional.heads import num_pairs
-from simdist.nn.kept import Cut, Kept
 from simdist.nn.shape import Shape
 
 __all__ = ["Cut", "Kept", "activation_bytes", "activations", "paper_activation_bytes", "peak_activation_bytes"]
+
+
+class Kept(NamedTuple):
+    """One array that a layer keeps, in this implementation and in the paper's.
+
+    Attributes:
+        layer: the layer whose context holds it, in each block if it begins with a dot.
+        what: its contents.
+        num_bytes: its size here.
+        paper_bytes: its size in the paper, scaled from the paper's 2 bytes per activation to those here.
+        why: the reason for the difference, if there is one.
+        blocks: how many blocks hold one; 1 around the blocks.
+    """
+
+    layer: str
+    what: str
+    num_bytes: int
+    paper_bytes: int
+    why: str = ""
+    blocks: int = 1
+
+
+class Cut(NamedTuple):
+    """How ranks share the activations of a model.
+
+    Attributes:
+        tensor: t, the number of ranks that share heads, hidden features and the vocabulary.
+        sharded: whether they also share everything else, along the sequence.
+        sequence: p, the number of ranks that share the tokens of each text.
+        ring: whether these use ring attention; else each attends to whole texts with some of the heads.
+    """
+
+    tensor: int = 1
+    sharded: bool = False
+    sequence: int = 1
+    ring: bool = False
+
+    @property
+    def inside(self) -> int:
+        """The number of parts of activations between two layers that are cut over t."""
+        return self.tensor * self.sequence
+
+    @property
+    def outside(self) -> int:
+        """The number of parts of all other activations."""
+        return self.inside if self.sharded else self.sequence
 
 
 _WHOLE = Cut()
@@ -76,11 +122,7 @@ def _block(shape: Shape, b: int, e: int, recompute: str, cut: Cut) -> list[Kept]
 
 
 def _latent(shape: Shape, column: int, factors: int, cut: Cut) -> list[Kept]:
-    """What latent attention keeps of its latent vectors.
-
-    Args:
-        column, factors: the bytes of a number for each token, as it is stored and in the working dtype.
-    """
+    """What latent attention keeps; column, factors: bytes of a number for each token, as stored and as worked with."""
     why, found = "the paper's models do not have this", []
     for layer, width in ((".q", shape.query_latent_width), (".kv", shape.kv_latent_width)):
         if width is not None:
@@ -184,9 +226,7 @@ def _scores(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
 
 def _mask(shape: Shape, layer: str, num_bytes: int) -> Kept:
     """What dropout keeps, a byte an item."""
-    if not shape.dropout:
-        return Kept(layer, "mask", 0, num_bytes, _NOTHING)
-    return Kept(layer, "mask", num_bytes, num_bytes)
+    return Kept(layer, "mask", num_bytes if shape.dropout else 0, num_bytes, "" if shape.dropout else _NOTHING)
 
 
 def _around(shape: Shape, b: int, e: int, cut: Cut) -> list[Kept]:
