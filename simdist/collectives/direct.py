@@ -164,17 +164,15 @@ def _reduce_moves(case: Case, to: Sequence[int], one_shot: bool | None, staged: 
     return _staged_moves(n, share, share, p, len(to), takes)._replace(meetings=len(parts) + 1)
 
 
-def _all_reduce_moves(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:
-    return _reduce_moves(case, range(case.ranks), one_shot, staged)
-
-
 def _all_reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
-    return _all_reduce_moves(case, one_shot, staged).cost(case) if case.on_one_node else all_reduce_cost(case, staged)
+    if case.on_one_node:
+        return _reduce_moves(case, range(case.ranks), one_shot, staged).cost(case)
+    return all_reduce_cost(case, staged)
 
 
 def _all_reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
     if case.on_one_node:
-        return _all_reduce_moves(case, one_shot, staged).formula(case)
+        return _reduce_moves(case, range(case.ranks), one_shot, staged).formula(case)
     return all_reduce_formula(case, staged)
 
 
@@ -224,17 +222,15 @@ def direct_all_reduce(
     _reduce_to(x, comm, op, range(comm.size), one_shot, staged)
 
 
-def _one_rank(case: Case, one_shot: bool | None = None, staged: bool = False) -> Moves:
-    return _reduce_moves(case, (case.root,), one_shot, staged)
-
-
 def _reduce_cost(case: Case, one_shot: bool | None = None, staged: bool = False) -> Cost:
-    return _one_rank(case, one_shot, staged).cost(case) if case.on_one_node else reduce_cost(case, staged)
+    if case.on_one_node:
+        return _reduce_moves(case, (case.root,), one_shot, staged).cost(case)
+    return reduce_cost(case, staged)
 
 
 def _reduce_formula(case: Case, one_shot: bool | None = None, staged: bool = False) -> Formula:
     if case.on_one_node:
-        return _one_rank(replace(case, rank=case.root), one_shot, staged).formula(case)
+        return _reduce_moves(replace(case, rank=case.root), (case.root,), one_shot, staged).formula(case)
     return reduce_formula(case, staged)
 
 
