@@ -5,8 +5,7 @@ from simdist.parallel.compressed import Compressed
 from simdist.parallel.compression import compressions
 from simdist.parallel.data_parallel import DataParallel
 from simdist.parallel.drift import check_replicas
-from simdist.parallel.learner import Learner
-from simdist.parallel.method import Method
+from simdist.parallel.method import Learner, Method
 from simdist.parallel.precision import Precision
 from simdist.parallel.recipe import Recipe, optimizer, optimizers
 from simdist.parallel.zero import FSDP, Offload, ZeRO

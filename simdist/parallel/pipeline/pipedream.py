@@ -8,7 +8,7 @@ from simdist.comm import Mesh
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
 from simdist.parallel.data_parallel import DataParallel
-from simdist.parallel.learner import Learner
+from simdist.parallel.method import Learner
 from simdist.parallel.pipeline.passes import Passes
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.share import Share
