@@ -14,7 +14,6 @@ from simdist.parallel.pipeline.action import (
     Value,
 )
 from simdist.parallel.pipeline.cost import LayerCost, measured_costs, modelled_costs, stage_times, zero_bubble_layer
-from simdist.parallel.pipeline.dataflow import Message, Step, steps
 from simdist.parallel.pipeline.executor import Executor
 from simdist.parallel.pipeline.footprint import Footprint, footprints, joined
 from simdist.parallel.pipeline.memory import Memory
@@ -23,7 +22,7 @@ from simdist.parallel.pipeline.pipedream import PipeDream
 from simdist.parallel.pipeline.pipeline import Pipeline
 from simdist.parallel.pipeline.record import executed, executions, measured_times
 from simdist.parallel.pipeline.report import PipelineRow, Taken, compare, mean_memory, paper, predicted_taken, taken
-from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedule import Message, Schedule, Step, steps
 from simdist.parallel.pipeline.schedules import named, schedule, schedules
 from simdist.parallel.pipeline.simulate import Simulation, simulate
 from simdist.parallel.pipeline.slices import seq1f1b, terapipe_s

@@ -1,23 +1,21 @@
 """Executor: performs a rank's row of any schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from simdist.arrays import Array, unmetered
-from simdist.comm import Communicator
+from simdist.arrays import Array, hold, unmetered
+from simdist.comm import Communicator, Request
 from simdist.errors import ArgumentError
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, Value
-from simdist.parallel.pipeline.dataflow import expected
-from simdist.parallel.pipeline.messages import Messages
-from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedule import Message, Schedule, Step, expected
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 from simdist.parallel.pipeline.stash import Stash
 from simdist.parallel.pipeline.times import Clockwork, Times
 
-__all__ = ["Executor", "Outcome"]
+__all__ = ["Executor", "Messages", "Outcome"]
 
 
 class Outcome(NamedTuple):
@@ -164,3 +162,67 @@ class Executor:
                     self._values[given] = y if y.flags.c_contiguous else y.copy()
         if isinstance(part, Backward | BackwardWeight) and stash is not None:
             stash.done(i)
+
+
+class Messages:
+    """The sends and receives of a rank. No send waits for its receive, so every valid schedule runs without deadlock.
+
+                 place k                place k+1
+        irecv    for k+1 -------------------|            posted one place ahead, so that messages can arrive early
+        wait     |-- for k                  |-- for k+1
+        action   |   =======                |   =======
+        isend    |          |-- of k        |          |-- of k+1
+        drop     the earlier sends that are complete, and with them their arrays
+
+    Args:
+        schedule: the schedule of the pipeline.
+        comm: the ranks of the schedule.
+        like: an array of the same kind as the messages.
+        dtype: of the messages.
+
+    Attributes:
+        sent_bytes: so far in this run; the executor sets it to 0.
+    """
+
+    def __init__(self, schedule: Schedule, comm: Communicator, like: Array, dtype: np.dtype) -> None:
+        self.sent_bytes = 0
+        self._comm = comm
+        self._like = like
+        self._dtype = dtype
+        self._stages, self._micro_batches = schedule.num_stages, schedule.num_micro_batches
+        self._receives: dict[Value, tuple[Request, Array]] = {}
+        self._sends: list[Request] = []
+
+    def expect(self, step: Step, shape: Callable[[Value], tuple[int, ...]]) -> None:
+        """Post the receives of a place of the row."""
+        for message in step.receives:
+            buffer = np.empty_like(self._like, shape=shape(message.value), dtype=self._dtype)
+            hold("buffers", buffer, "pipeline")
+            request = self._comm.irecv(buffer, message.src, self._tag(message.value))
+            self._receives[message.value] = request, buffer
+
+    def wait(self, value: Value) -> Array:
+        """Wait for an expected message; its array is the caller's."""
+        request, buffer = self._receives.pop(value)
+        request.wait()
+        return buffer
+
+    def send(self, message: Message, x: Array) -> None:
+        """Begin to send x, which must not change until the send is complete; keeps x alive until then."""
+        self._sends.append(self._comm.isend(x, message.dst, self._tag(message.value)))
+        self.sent_bytes += x.nbytes
+
+    def drop_complete(self) -> None:
+        """Drop completed sends."""
+        for request in [request for request in self._sends if request.over]:
+            request.wait()
+            self._sends.remove(request)
+
+    def finish(self) -> None:
+        """Wait for all sends."""
+        while self._sends:
+            self._sends.pop(0).wait()
+
+    def _tag(self, value: Value) -> int:
+        """A distinct tag for each value: messages may be needed in another order than they are sent."""
+        return ((value.what == "gradient") * self._stages + value.stage) * self._micro_batches + value.micro_batch

@@ -13,10 +13,9 @@ from math import inf
 from typing import NamedTuple
 
 from simdist.parallel.pipeline.action import Part, Value
-from simdist.parallel.pipeline.dataflow import expected
 from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.play import Course
-from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedule import Schedule, expected
 
 __all__ = ["Peaks", "peak_bytes", "peaks", "value_bytes"]
 

@@ -17,8 +17,7 @@ from heapq import heapify, heappop, heappush
 from simdist.cluster.network import Path, Port
 from simdist.errors import require_known
 from simdist.parallel.pipeline.action import Action, Value
-from simdist.parallel.pipeline.dataflow import Message, Step, expected
-from simdist.parallel.pipeline.schedule import Schedule
+from simdist.parallel.pipeline.schedule import Message, Schedule, Step, expected
 from simdist.parallel.pipeline.times import Clockwork, Times
 from simdist.words import counted, listed
 

@@ -27,7 +27,7 @@ class Times:
             each occupies it. A rank has one port of each kind to send by and one to receive by, through which
             messages go one after the other; those without a port do not wait.
         rendezvous: whether messages with ports wait until their receiver has a buffer for them, as long ones do under
-            MPI: see `simdist.parallel.pipeline.dataflow.expected`.
+            MPI: see `simdist.parallel.pipeline.schedule.expected`.
         overlapped: F&B, a forward and a whole backward at once, for a p-th part of the model; F+B+W if not given.
         starts: when each rank comes to its row, such as from its update; all at 0 if not given.
         backward: of a whole Backward; TB + TW if not given. It takes less where its messages are hidden by both halves.

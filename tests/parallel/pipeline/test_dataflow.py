@@ -6,7 +6,7 @@ import pytest
 from pipeline_training import BOTH_WAYS
 
 from simdist.parallel.pipeline import Message, Value, parse, schedule, schedules, steps
-from simdist.parallel.pipeline.dataflow import expected
+from simdist.parallel.pipeline.schedule import expected
 
 
 def test_two_ranks():

@@ -7,9 +7,8 @@ from pipeline_training import pipeline, trained
 
 import simdist as sd
 from simdist.arrays import Ledger, recorded
-from simdist.parallel.pipeline import schedule
-from simdist.parallel.pipeline.dataflow import steps
-from simdist.parallel.pipeline.messages import Messages
+from simdist.parallel.pipeline import schedule, steps
+from simdist.parallel.pipeline.executor import Messages
 
 
 def begin(comm):
