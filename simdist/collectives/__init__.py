@@ -12,7 +12,6 @@ from simdist.collectives import (  # noqa: F401, I001
     chain,
     scatter_gather,
     ring,
-    bidirectional,
     multi_ring,
     recursive,
     rabenseifner,
