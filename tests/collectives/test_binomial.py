@@ -3,7 +3,7 @@
 import pytest
 
 from simdist.arrays import partition
-from simdist.collectives.binomial import Binomial, Branch
+from simdist.collectives.tree import Binomial, Branch
 
 
 def test_the_tree_of_the_picture():
