@@ -8,10 +8,10 @@ from simdist.arrays import Array, clear
 from simdist.collectives import broadcast, reduce
 from simdist.comm import Communicator
 from simdist.nn import Model, Noise
+from simdist.parallel.data_parallel import ReplicaMethod
 from simdist.parallel.holding import Holding, Shard
 from simdist.parallel.method import GRADIENTS
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import ReplicaMethod
 from simdist.parallel.update import Update
 
 __all__ = ["Centralized", "MapReduce", "RootMethod"]

@@ -7,7 +7,7 @@ from simdist.arrays import Array
 from simdist.comm import Mesh
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
-from simdist.parallel.data_parallel import DataParallel
+from simdist.parallel.data_parallel import Allocate, DataParallel
 from simdist.parallel.method import Learner
 from simdist.parallel.pipeline.passes import Passes
 from simdist.parallel.pipeline.schedule import Schedule
@@ -17,7 +17,6 @@ from simdist.parallel.pipeline.stash import Stash
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.pipeline.versions import versions
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Allocate
 from simdist.parallel.spread import Spread
 
 __all__ = ["PipeDream"]

@@ -9,7 +9,7 @@ from simdist.comm import Mesh
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise
 from simdist.parallel.buckets import BUCKET_BYTES
-from simdist.parallel.data_parallel import DataParallel
+from simdist.parallel.data_parallel import Allocate, DataParallel
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import Method
 from simdist.parallel.pipeline.passes import Passes
@@ -18,7 +18,6 @@ from simdist.parallel.pipeline.share import Share
 from simdist.parallel.pipeline.stage import MicroBatch
 from simdist.parallel.pipeline.times import Times
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Allocate
 from simdist.parallel.spread import Spread
 from simdist.parallel.zero import ZeRO
 

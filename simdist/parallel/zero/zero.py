@@ -13,10 +13,10 @@ from simdist.nn import Model, Noise, Observer, Parameter
 from simdist.nn.layers.observer import Observers
 from simdist.optim.matrices import Whole
 from simdist.parallel.buckets import BUCKET_BYTES
+from simdist.parallel.data_parallel import Allocate
 from simdist.parallel.holding import Shard
 from simdist.parallel.method import GRADIENTS, Method
 from simdist.parallel.recipe import Recipe
-from simdist.parallel.replica import Allocate
 from simdist.parallel.spread import Spread
 from simdist.parallel.update import Update
 from simdist.parallel.zero.gradients import Gradients, ShardedGradients, WholeGradients
