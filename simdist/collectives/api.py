@@ -7,8 +7,7 @@ import numpy as np
 from simdist.arrays import Array, Reduction, consecutive, empty, kind_of, partition, phantom, reduction, slices
 from simdist.arrays.kind import address
 from simdist.collectives.buffers import check_communicator, describe, flat, root_of
-from simdist.collectives.perform import execute, perform, plan_of
-from simdist.collectives.prepared import prepare, prepared
+from simdist.collectives.perform import execute, perform, plan_of, prepare, prepared
 from simdist.comm import Communicator
 from simdist.errors import ArrayError
 

@@ -1,21 +1,26 @@
 """Perform: one call of a collective: check that all ranks ask for the same, run an algorithm, record a span.
 
 How a call is carried out depends on its arguments, but not on the values in the arrays, so it is worked out only once.
+
+Training reduces the same few arrays in every step. To check each time what and where they are, and which algorithm to
+use, takes a seventh of the time of an all-reduce of 16 KiB. MPI 4 has persistent collectives for this
+(MPI_Allreduce_init), which a program sets up; here the first call does: `prepare`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
-from simdist.arrays import Array, kind_of
+from simdist.arrays import Array, Reduction, kind_of
 from simdist.collectives.registry import Algorithm, algorithms, choose, find, version
 from simdist.comm import Communicator
 from simdist.errors import ArgumentError, wrong_return
 
-__all__ = ["IN_PLACE", "Options", "Plan", "Signature", "execute", "perform", "plan_of"]
+__all__ = ["IN_PLACE", "Options", "Plan", "Signature", "execute", "perform", "plan_of", "prepare", "prepared"]
 
 Options = dict[str, Any]
 """An algorithm's own options, by name."""
@@ -48,7 +53,7 @@ class Plan:
     returns: bool = False
 
 
-_MOST_PLANS = 4096
+_MOST_PLANS = 4096  # per communicator; most of those prepared may be of arrays that no longer exist
 _BY_MESSAGES = ("cuda-aware", "staged")
 """Device paths on which ranks do not open each other's memory."""
 IN_PLACE = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
@@ -184,3 +189,37 @@ def execute(plan: Plan, comm: Communicator, x: Array, call: Callable[[Callable[.
         shadow.doing, shadow.entered = outer, entered
         if recording:
             shadow.recorder.add(shadow.stream_name, plan.title, start_s, shadow.clock(), x.nbytes, detail=comm.context)
+
+
+def prepared(comm: Communicator, x: Any, algorithm: str, op: Any) -> Plan | None:
+    """The plan that was prepared for this very array; None if there is none."""
+    try:
+        known = comm.attached.get("prepared")
+        found = known.get((id(x), algorithm, op)) if known else None
+    except (AttributeError, TypeError):  # no communicator, or an invalid op, such as a list
+        return None
+    if found is None:
+        return None
+    array, dtype, plan, registered = found
+    same = array() is x and x.dtype is dtype and x.ndim == 1  # its id may be of another; its shape may have been set
+    return plan if same and x.flags.carray and registered == version("all_reduce") else None
+
+
+def prepare(plan: Plan, comm: Communicator, x: Array, algorithm: str, op: Any, fold: Reduction) -> None:
+    """Let `prepared` find the plan of the next call for x, if its algorithm can be prepared.
+
+    Arrays that own their memory are skipped, because NumPy could not resize them any more. Those of `comm.empty` do not
+    own theirs.
+
+    Args:
+        x: shape (n,).
+        algorithm, op: as the caller gave them; fold is what op stands for.
+    """
+    if plan.prepare is None or plan.other is not None or type(x) is not np.ndarray or x.base is None:
+        return
+    run = plan.prepare(x, comm.shadow, fold)
+    if run is not None:
+        known = comm.attached.setdefault("prepared", {})
+        if len(known) >= _MOST_PLANS:
+            known.clear()
+        known[id(x), algorithm, op] = ref(x), x.dtype, replace(plan, run=run), version("all_reduce")

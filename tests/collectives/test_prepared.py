@@ -5,7 +5,7 @@ import pytest
 from harness import xp
 
 from simdist.collectives import all_reduce
-from simdist.collectives.prepared import prepared
+from simdist.collectives.perform import prepared
 from simdist.errors import ArgumentError, ArrayError, CollectiveMismatch
 
 N = 3000  # items, too many to be copied at once
