@@ -9,7 +9,7 @@ from simdist.errors import ArrayError
 from simdist.nn import Layer, Noise, Parameter
 from simdist.nn import functional as f
 from simdist.parallel.sequence.split import Split
-from simdist.parallel.tensor.part import cut
+from simdist.parallel.tensor.linear import cut
 from simdist.parallel.tensor.region import Region
 
 __all__ = ["VocabularyParallelEmbedding", "VocabularyParallelTiedLinear"]

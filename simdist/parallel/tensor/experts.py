@@ -5,7 +5,7 @@ from simdist.nn import Layer, Noise
 from simdist.nn import functional as f
 from simdist.nn.layers.experts_linear import as_matrices, biases, rows_of
 from simdist.nn.layers.linear import axes
-from simdist.parallel.tensor.part import cut
+from simdist.parallel.tensor.linear import cut
 from simdist.parallel.tensor.region import Region
 
 __all__ = ["ColumnParallelExperts", "RowParallelExperts"]

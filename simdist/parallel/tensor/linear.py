@@ -9,14 +9,17 @@ One after the other they need no message between them: the output of the first i
 Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3.
 """
 
-from simdist.arrays import Array
-from simdist.nn import Layer, Noise, Parameter
+from simdist.arrays import Array, partition
+from simdist.comm import Communicator
+from simdist.nn import Layer, Noise, Parameter, Place
 from simdist.nn import functional as f
 from simdist.nn.layers.linear import as_matrix, axes
-from simdist.parallel.tensor.part import cut
+from simdist.parallel.even import check_even
 from simdist.parallel.tensor.region import Region
 
-__all__ = ["ColumnParallelLinear", "RowParallelLinear"]
+__all__ = ["ColumnParallelLinear", "RowParallelLinear", "cut"]
+
+_AXES = ("rows", "columns")
 
 
 class ColumnParallelLinear(Layer):
@@ -102,3 +105,28 @@ class RowParallelLinear(Layer):
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add x.T @ dy and the sum of dy over all tokens, which is the same on every rank."""
         f.linear_backward_weight(context, pending, self.w.gradient, None if self.b is None else self.b.gradient)
+
+
+def cut(
+    name: str, shape: tuple[int, ...], axis: int, comm: Communicator, std: float = 0.0, own: slice | None = None
+) -> Parameter:
+    """This rank's part of a parameter that is cut along an axis.
+
+        comm of 3, axis 1     | 0 0 1 1 2 2 |         axis 0     | 0 0 0 |
+                              | 0 0 1 1 2 2 |                    | 1 1 1 |
+                                                                 | 2 2 2 |
+
+    Args:
+        shape: of the whole.
+        std: as of `Parameter`.
+        own: of the first axis only these, such as this rank's experts; all if not given.
+
+    Raises:
+        ArgumentError: the axis cannot be divided evenly over the ranks.
+    """
+    check_even(f"{_AXES[axis - len(shape)]} of {name}", shape[axis], "tp", comm.size)
+    index = [slice(0, n) for n in shape]
+    if own is not None:
+        index[0] = own
+    index[axis] = partition(shape[axis], comm.size)[comm.rank]
+    return Parameter(name, tuple(s.stop - s.start for s in index), std=std, place=Place(shape, tuple(index)))
