@@ -62,54 +62,6 @@ def rings_cost(case: Case, orders: Orders) -> Cost:
     return in_turn(*costs)._replace(steps=costs[0].steps)  # they go round at once
 
 
-# -- a ring in each direction -------------------------------------------------------------------------------
-
-
-def _ways(ranks: int, order: Sequence[int] | None) -> Orders:
-    right = order_of(ranks, order)
-    return right, right[::-1]
-
-
-def _both_ways_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
-    return rings_cost(case, _ways(case.ranks, order))
-
-
-def _both_ways_formula(case: Case, order: Sequence[int] | None = None) -> Formula:
-    order_of(case.ranks, order)
-    steps = in_turn(chunk_each_step(case, reduces=True), chunk_each_step(case))
-    if order is not None or case.on_one_node or case.per_node == 1 or not case.equal_nodes:
-        return steps
-    half = steps._replace(bytes=steps.bytes / 2)
-    return longest(steps, phase(steps, 0), phase(half, 2, case.per_node))
-
-
-@algorithm("all_reduce", "bidirectional_ring", cost=_both_ways_cost, formula=_both_ways_formula)
-def bidirectional_ring_all_reduce(
-    x: Array, comm: Communicator, op: Reduction, order: Sequence[int] | None = None
-) -> None:
-    """Replace x by its reduction over all ranks: two rings of half the array each, in opposite directions.
-
-    On four ranks, c3 and c3' being chunk 3 of either half:
-
-        rank        0                1                2                3
-        step 1    c3 ->  <- c1'    c0 ->  <- c2'    c1 ->  <- c3'    c2 ->  <- c0'      fold what comes
-        step 2    c2 ->  <- c2'    c3 ->  <- c3'    c0 ->  <- c0'    c1 ->  <- c1'
-        step 3    c1 ->  <- c3'    c2 ->  <- c0'    c3 ->  <- c1'    c0 ->  <- c2'
-        step 4    c0 ->  <- c0'    c1 ->  <- c1'    c2 ->  <- c2'    c3 ->  <- c3'      keep what comes
-        …
-
-    Args:
-        x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.
-        order: the ranks as they sit round the ring.
-
-    Cost per rank: 4(p-1) messages, two a step; 2n(p-1)/p bytes sent, half of them each way; n(p-1)/p reduced.
-    Where a rank has a port for each neighbour, the bytes take half the time of the plain ring. Where one port
-    serves both, as in the formula, they take the same, but one half is folded while the other travels. Between nodes
-    the ways leave by different ranks, the last of a node and the first: if each rank has a card, each by half a chunk.
-    """
-    all_reduce_round(x, comm, op, _ways(comm.size, order))
-
-
 # -- a ring for each rank of a node -----------------------------------------------------------------------
 
 
@@ -157,3 +109,51 @@ def multi_ring_all_reduce(x: Array, comm: Communicator, op: Reduction) -> None:
     of another. On one node it is the plain ring.
     """
     all_reduce_round(x, comm, op, _orders(list(comm.nodes.members.values())))
+
+
+# -- a ring in each direction -------------------------------------------------------------------------------
+
+
+def _ways(ranks: int, order: Sequence[int] | None) -> Orders:
+    right = order_of(ranks, order)
+    return right, right[::-1]
+
+
+def _both_ways_cost(case: Case, order: Sequence[int] | None = None) -> Cost:
+    return rings_cost(case, _ways(case.ranks, order))
+
+
+def _both_ways_formula(case: Case, order: Sequence[int] | None = None) -> Formula:
+    order_of(case.ranks, order)
+    steps = in_turn(chunk_each_step(case, reduces=True), chunk_each_step(case))
+    if order is not None or case.on_one_node or case.per_node == 1 or not case.equal_nodes:
+        return steps
+    half = steps._replace(bytes=steps.bytes / 2)
+    return longest(steps, phase(steps, 0), phase(half, 2, case.per_node))
+
+
+@algorithm("all_reduce", "bidirectional_ring", cost=_both_ways_cost, formula=_both_ways_formula)
+def bidirectional_ring_all_reduce(
+    x: Array, comm: Communicator, op: Reduction, order: Sequence[int] | None = None
+) -> None:
+    """Replace x by its reduction over all ranks: two rings of half the array each, in opposite directions.
+
+    On four ranks, c3 and c3' being chunk 3 of either half:
+
+        rank        0                1                2                3
+        step 1    c3 ->  <- c1'    c0 ->  <- c2'    c1 ->  <- c3'    c2 ->  <- c0'      fold what comes
+        step 2    c2 ->  <- c2'    c3 ->  <- c3'    c0 ->  <- c0'    c1 ->  <- c1'
+        step 3    c1 ->  <- c3'    c2 ->  <- c0'    c3 ->  <- c1'    c0 ->  <- c2'
+        step 4    c0 ->  <- c0'    c1 ->  <- c1'    c2 ->  <- c2'    c3 ->  <- c3'      keep what comes
+        …
+
+    Args:
+        x: shape (n,), contiguous, the same length and dtype on every rank; overwritten.
+        order: the ranks as they sit round the ring.
+
+    Cost per rank: 4(p-1) messages, two a step; 2n(p-1)/p bytes sent, half of them each way; n(p-1)/p reduced.
+    Where a rank has a port for each neighbour, the bytes take half the time of the plain ring. Where one port
+    serves both, as in the formula, they take the same, but one half is folded while the other travels. Between nodes
+    the ways leave by different ranks, the last of a node and the first: if each rank has a card, each by half a chunk.
+    """
+    all_reduce_round(x, comm, op, _ways(comm.size, order))
