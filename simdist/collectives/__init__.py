@@ -19,7 +19,6 @@ from simdist.collectives import (  # noqa: F401, I001
     pairwise,
     double_tree,
     hierarchical,
-    hierarchical_all_to_all,
     hierarchical_shards,
     torus,
     direct,
