@@ -4,13 +4,11 @@ from simdist.nn.layers.activation import Dropout, Gelu, SwiGLU
 from simdist.nn.layers.attention import Attention, LatentHeads, QKNorm, Rotary
 from simdist.nn.layers.composite import Fork, Recompute, Residual, Sequence, Sum
 from simdist.nn.layers.embedding import Embedding, TextEmbedding
-from simdist.nn.layers.experts import Experts
-from simdist.nn.layers.experts_exchange import Exchange, Load
+from simdist.nn.layers.experts import Exchange, Experts, Load
 from simdist.nn.layers.experts_linear import ExpertsLinear
-from simdist.nn.layers.layer import Layer, Weightless
+from simdist.nn.layers.layer import Layer, Observer, Weightless
 from simdist.nn.layers.linear import Linear, TiedLinear
 from simdist.nn.layers.norm import LayerNorm, RMSNorm
-from simdist.nn.layers.observer import Observer
 
 __all__ = [
     "Attention",

@@ -10,8 +10,7 @@ import numpy as np
 from simdist.arrays import Array, charge, consecutive, hold
 from simdist.nn import auxiliary
 from simdist.nn import functional as f
-from simdist.nn.layers.layer import Layer, label
-from simdist.nn.layers.observer import Observer
+from simdist.nn.layers.layer import Layer, Observer, label
 from simdist.nn.noise import Noise
 from simdist.nn.parameters import Parameter
 

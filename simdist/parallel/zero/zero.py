@@ -10,7 +10,7 @@ from simdist.arrays import Array, copied, hold
 from simdist.comm import Communicator, Stream
 from simdist.errors import ArgumentError
 from simdist.nn import Model, Noise, Observer, Parameter
-from simdist.nn.layers.observer import Observers
+from simdist.nn.layers.layer import Observers
 from simdist.optim.matrices import Whole
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.data_parallel import Allocate
