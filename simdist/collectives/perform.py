@@ -67,11 +67,7 @@ _NOT_SHOWN = (*_RETURNED, "barrier")
 def _plan(
     operation: str, algorithm: str, comm: Communicator, x: Array, signature: Signature, options: Options, path: str
 ) -> Plan:
-    """Work out how to carry out a call.
-
-    Args:
-        path: for arrays on devices, how they reach other ranks: see `Device`.
-    """
+    """Work out how to carry out a call; path: for arrays on devices, how they reach other ranks, see `Device`."""
     apart = path in _BY_MESSAGES
     words = _words(signature) + "".join(f", {name} {value!r}" for name, value in sorted(options.items()))
     words += f", on a device by path {path}" if path else ""

@@ -96,13 +96,7 @@ def _mixtral(of: _Settings, experts: str = "num_local_experts", **more: Any) -> 
 
 
 def _experts(of: _Settings, experts: str, inside: str, every: str, dense: str) -> dict[str, Any]:
-    """The experts of a mixture, by the names of their settings.
-
-    Args:
-        experts, inside: the settings of their number, and of the size inside each.
-        every: that of n, where every n-th block has experts; 1 if it is missing.
-        dense: that of the size inside the other blocks' MLPs.
-    """
+    """The experts of a mixture, by names of settings: how many, how large, in every n-th block, and the other MLPs."""
     sizes = {"experts": of.number(experts), "top_k": of.number("num_experts_per_tok"), "ffn_width": of.number(inside)}
     step = of.number(every, 1)
     return sizes | ({} if step == 1 else {"expert_every": step, "dense_ffn_width": of.number(dense)})

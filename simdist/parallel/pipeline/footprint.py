@@ -112,16 +112,11 @@ def _watched(actions: "_Actions", text_bytes: int, clock: Callable[[], float] | 
 
 
 class _Actions:
-    """The actions of a stage on one micro-batch.
-
-    Attributes:
-        input_bytes: of its input, of this shape.
-        output: the shape of its output, after F.
-    """
+    """The actions of a stage on one micro-batch, whose input has this shape."""
 
     def __init__(self, stage: Stage, batch: MicroBatch, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.input_bytes = math.prod(shape) * dtype.itemsize
-        self.output: tuple[int, ...] = ()
+        self.output: tuple[int, ...] = ()  # the shape of its output, after F
         self._stage, self._batch, self._shape, self._dtype = stage, batch, shape, dtype
         self._kept: list[Any] = []  # the context between two actions
 

@@ -77,11 +77,7 @@ def value_bytes(stages: Sequence[Footprint], value: Value) -> float:
 
 
 class _Walk:
-    """The memory of a rank, action by action.
-
-    Attributes:
-        activations, buffers, num_bytes: as of `Peaks`, so far.
-    """
+    """The memory of a rank, action by action: activations, buffers and num_bytes as of `Peaks`, so far."""
 
     def __init__(self, schedule: Schedule, rank: int, stages: Sequence[Footprint], sizes: Sequence[float]) -> None:
         self._schedule, self._rank, self._stages, self._sizes = schedule, rank, stages, sizes

@@ -93,12 +93,7 @@ def _repeated(name: str, block: _Block, m: int, most: int, times: Times | None) 
 
 
 class _Play:
-    """Plays all ranks in the order of time.
-
-    Args:
-        most: the chunks a rank may keep.
-        least_gap: the shortest wait, in TW, that a rank fills with a W.
-    """
+    """Plays all ranks in the order of time. Each keeps `most` chunks at most, and fills waits of `least_gap` TW."""
 
     def __init__(self, block: _Block, m: int, most: int, times: Times, least_gap: float) -> None:
         p = len(block)
