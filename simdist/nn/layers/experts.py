@@ -73,7 +73,7 @@ class Exchange:
             x: as of `to_experts`.
             work: from what `to_experts` returns to the same shape; it may be called with a part of the slots at a time.
         """
-        x = self.to_experts(x)  # what was sent is freed before the work
+        x = self.to_experts(x)
         return self.to_tokens(work(x))
 
     def clock(self) -> float:
