@@ -1,4 +1,4 @@
-"""Add: one array added to another, 16 bytes at a time; see `simdist.nn.functional.residual`.
+"""Add: one array added to another, 16 bytes at a time; see `simdist.nn.functional.matrix`.
 
 CuPy's own sum of 16-bit numbers reads them one by one, at a quarter of the speed of an H200's memory.
 """

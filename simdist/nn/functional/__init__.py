@@ -30,7 +30,7 @@ from simdist.nn.functional.heads import attention, attention_backward
 from simdist.nn.functional.lookup import embedding, embedding_backward, positions, positions_backward, within
 from simdist.nn.functional.loss import cross_entropy, cross_entropy_backward
 from simdist.nn.functional.mask import dropout, kept
-from simdist.nn.functional.matrix import linear, linear_backward_input, linear_backward_weight, product
+from simdist.nn.functional.matrix import add, linear, linear_backward_input, linear_backward_weight, product
 from simdist.nn.functional.norm import (
     layer_norm,
     layer_norm_backward_input,
@@ -39,7 +39,6 @@ from simdist.nn.functional.norm import (
     rms_norm_backward_input,
     rms_norm_backward_weight,
 )
-from simdist.nn.functional.residual import add
 from simdist.nn.functional.rotary import ROPE_BASE, rotary
 
 __all__ = [

@@ -5,8 +5,7 @@ import numpy as np
 from simdist.arrays import Array, charge
 from simdist.arrays.fused import fused
 from simdist.arrays.working import widened
-from simdist.nn.functional.matrix import add_sums
-from simdist.nn.functional.residual import add
+from simdist.nn.functional.matrix import add, add_sums
 
 __all__ = ["embedding", "embedding_backward", "positions", "positions_backward", "within"]
 

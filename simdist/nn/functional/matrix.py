@@ -1,4 +1,4 @@
-"""Matrix: products of matrices, and linear maps. All matrix products of a model are computed here."""
+"""Matrix: products and sums of matrices, and linear maps. All matrix products of a model are computed here."""
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from simdist.arrays.matmul import matmul
 from simdist.arrays.working import widened, working_dtype
 
 __all__ = [
+    "add",
     "add_column_sums",
     "add_sums",
     "as_rows",
@@ -32,6 +33,14 @@ def product(
     """
     y = matmul(x, w, out, plus)
     charge(2 * y.size * x.shape[-1], (x.size + w.size + y.size) * (itemsize or x.itemsize))
+    return y
+
+
+@fused("add")
+def add(y: Array, x: Array) -> Array:
+    """Add x, of y's shape or without its first axes, to y, in place, and return y, which the caller owns."""
+    np.add(y, x, out=y, dtype=working_dtype(y.dtype), casting="same_kind")
+    charge(y.size, 2 * y.nbytes + x.nbytes)
     return y
 
 
