@@ -76,14 +76,13 @@ class Streams:
         self._gathers: dict[int, float] = {}  # units of weights gathered or in flight, and when each is complete
         self._slots: dict[int, float] = {}  # when the last unit in a slot is reduced
 
-    def forward(self, layers: Sequence[Layer], backward_follows: bool = True) -> None:
+    def forward(self, layers: Sequence[Layer]) -> None:
         """From the first layer to the last; see `GatheredWeights` for the order of gathering."""
         for k, layer in enumerate(layers):
             self._wait_for(layer.begins)
             self._gather_ahead(layers[k + 1].begins if k + 1 < len(layers) else ())
             self._spend(layer.forward_s, layer.sent_s[0])
             self._release(layer.ends)
-        self._gather_ahead(layers[-1].ends if backward_follows else ())
 
     def backward(self, layers: Sequence[Layer], *, last: bool = False, halves: str = "IW") -> None:
         """From the last layer to the first.

@@ -72,7 +72,7 @@ class Beside:
         for part in action.parts:
             layers = self._parts[rank][part.chunk][part.letter]
             if part.letter == "F":
-                streams.forward(layers, backward_follows=False)
+                streams.forward(layers)
             else:
                 streams.backward(layers, halves="IW" if part.letter == "B" else part.letter)
         return streams.now_s
