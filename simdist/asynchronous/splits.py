@@ -81,9 +81,8 @@ def dirichlet(labels: Array, clients: int, alpha: float, seed: int) -> list[Indi
     for label in np.unique(labels):
         samples = generator.permutation(np.flatnonzero(labels == label))
         shares = generator.dirichlet(np.full(clients, alpha))
-        ends = np.rint(np.cumsum(shares) * len(samples)).astype(np.int64)
-        ends[-1] = len(samples)  # even if the shares' sum was rounded
-        for part, mine in zip(parts, np.split(samples, ends[:-1]), strict=True):
+        ends = np.rint(np.cumsum(shares[:-1]) * len(samples)).astype(np.int64)
+        for part, mine in zip(parts, np.split(samples, ends), strict=True):
             part.append(mine)
     return [np.sort(np.concatenate(part)) if part else np.empty(0, np.int64) for part in parts]
 
