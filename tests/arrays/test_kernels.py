@@ -183,6 +183,8 @@ def test_cross_entropy_of_a_part_of_the_classes(made):
         assert same((total, p[:, part]), (found, q), tolerance * 9)
         assert (own["max"] == wide[:, part].max(axis=1)).all()
         assert same(exps[:, part].sum(axis=1), moved(own["sum"][0], q), tolerance * 9)
+        here = (part.start <= targets) & (targets < part.stop)
+        assert (own["sum"][1] == np.where(here, of_all["sum"][1], 0)).all(), "the target's logit, on one rank alone"
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -114,4 +114,5 @@ def test_what_changes_the_weights_has_a_span_of_its_own(ranks, program, update_s
 def test_a_passive_rank_mixes_on_its_second_stream():
     trace = sd.run(lambda comm: ad_psgd(worker(comm), ring(2), 1, 0), 2, cluster=MACHINE).trace
     found = {(s.rank, s.stream, s.name): s.seconds for s in trace if s.name in ("update", "update (mix)")}
+    assert [s.start_s for s in trace if (s.rank, s.stream, s.name) == (1, "main", "update")] == [2], "after a copy"
     assert found == {(0, "main", "update"): 3, (1, "main", "update"): 3, (1, "averaging", "update (mix)"): 3 + 2 + 2}

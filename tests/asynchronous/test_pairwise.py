@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from least_squares import DIM, LeastSquares
@@ -51,8 +53,8 @@ def test_every_averaging_is_two_messages(spmd, p):
 def test_who_goes_on_asks_whom_it_would_have_asked(spmd):
     def program(comm, stops):
         worker, rows = Worker(comm, np.ones(4), still, 0.1), len(comm.recorder.rows)
-        for steps in stops:
-            ad_psgd(worker, bipartite(comm.size), steps, 7)
+        counts = [ad_psgd(worker, bipartite(comm.size), steps, 7) for steps in stops]
+        assert comm.rank % 2 or counts == [after - before for before, after in pairwise([0, *stops])]
         return [s.peer for s in comm.recorder.spans()[rows:] if s.name == "send" and s.bytes]
 
     whole, parts = (spmd(program, 7, stops)[::2] for stops in ([24], [5, 5, 16, 24]))

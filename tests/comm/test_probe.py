@@ -144,6 +144,24 @@ def test_virtual_ranks_that_only_look_are_told_that_no_time_passes(look, monkeyp
         sd.run(program, 2)
 
 
+def test_virtual_ranks_may_look_as_often_as_they_like_while_time_passes(monkeypatch):
+    monkeypatch.setattr("simdist.comm.virtual.shared._MOST_LOOKS", 1000)
+
+    def program(comm):
+        if comm.rank == 1:
+            comm.compute(2.0)
+            comm.send(np.zeros(1), 0)
+            return 0
+        looks = 1
+        while not comm.probe():
+            looks += 1
+            comm.compute(1e-3)
+        comm.recv(np.zeros(1), 1)
+        return looks
+
+    assert sd.run(program, 2).results[0] > 2000
+
+
 @pytest.mark.parametrize("any_source", [False, True])
 def test_a_request_is_over_once_time_has_passed_and_its_message_is_there(any_source):
     def program(comm):

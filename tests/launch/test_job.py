@@ -16,7 +16,7 @@ from jobs import needs_mpi, until
 from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, alive
 from simdist.launch.job import Death, Job
 from simdist.launch.mpirun import Mpirun
-from simdist.launch.process import ending
+from simdist.launch.process import ending, how_ended
 
 pytestmark = needs_mpi
 
@@ -166,23 +166,46 @@ def test_what_a_launcher_is_told_and_how_it_ends(tmp_path, monkeypatch, end, cod
     assert ("TOLD=more" in variables) == (told is not None)
 
 
+@pytest.mark.parametrize("first", ["launcher", "rank"])
 @pytest.mark.parametrize(
     ("end", "code", "deaths"), [("kill -9 $$", 128 + signal.SIGKILL, 0), ("exit 3", 3, 1), ("exit 0", 1, 1)]
 )
-def test_a_rank_that_dies_with_its_launcher_has_not_died_by_itself(monkeypatch, end, code, deaths):
+def test_a_rank_that_dies_with_its_launcher_has_not_died_by_itself(monkeypatch, end, code, deaths, first):
     monkeypatch.setattr("simdist.launch.job._MOMENT_S", 60.0)
+
+    def how_it_ended(pid):
+        job._process.stdin.close()
+        return how_ended(pid)
+
     with Job(1, 5.0) as job, subprocess.Popen(["sleep", "100"]) as rank:
         board = Board(job.folder / "board", 0)
         board.take(0)
         board._write(pid=rank.pid)
         job._process = subprocess.Popen(["sh", "-c", f"read x; {end}"], stdin=PIPE, start_new_session=True)
         assert job.poll(0.0) is None
+        if first == "launcher":
+            job._process.stdin.close()
+            os.waitid(os.P_PID, job._process.pid, os.WEXITED | os.WNOWAIT)
+        monkeypatch.setattr("simdist.launch.job.how_ended", how_it_ended)
         rank.kill()
         os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
-        job._process.stdin.close()
         assert job.poll(60.0) == code
         assert [death.how for death in job.deaths] == ["was killed by signal 9 (SIGKILL)"] * deaths
         board.close()
+
+
+@pytest.mark.parametrize(("state", "deaths"), [(AT_WORK, 1), (FAILED, 0)])
+def test_a_rank_that_another_has_ended_has_not_died_by_itself(state, deaths):
+    with Job(2, 5.0) as job, subprocess.Popen(["sleep", "100"]) as rank:
+        for number, (pid, doing) in enumerate(((os.getpid(), state), (rank.pid, AT_WORK))):
+            board = Board(job.folder / "board", number)
+            board.take(number)
+            board._write(pid=pid, state=doing)
+            board.close()
+        rank.kill()
+        os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
+        job._note_end(1)
+        assert len(job.deaths) == deaths
 
 
 def test_a_folder_whose_name_is_no_text_will_do(tmp_path, monkeypatch):

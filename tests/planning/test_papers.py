@@ -61,6 +61,13 @@ def test_what_goes_between_nodes_in_hybrid_sharding():
     assert found.memory["parameters"] == num_bytes / 8
 
 
+@pytest.mark.parametrize(("zero", "elements"), [(2, 2), (3, 3)])
+def test_copies_that_no_micro_batch_passes_through_send_as_for_one(zero, elements):
+    """Of Chimera's two pipelines, which give each rank all of the model, one is idle."""
+    job, _, found = said(4, zero=zero, pp=2, micro_batches=1, schedule="chimera")
+    assert found.sending_s == pytest.approx(elements * job.parts[0].size / 2 * 2 / 300e9, rel=1e-12)
+
+
 @pytest.mark.parametrize("micro_batches", [1, 4])
 @pytest.mark.parametrize(
     "mesh", [{}, {"zero": 1}, {"zero": 2}, {"zero": 3}, {"zero": 2, "shards": 4}, {"zero": 3, "shards": 4}, {"sp": 2}]
@@ -88,7 +95,8 @@ def test_the_bubble_is_a_share_of_the_passes():
     _, plan, found = said(4, pp=4, micro_batches=8)
     assert found.bubble_s == pytest.approx(plan.step.passes_s * 3 / 8, rel=1e-12)
     assert said(8)[2].bubble_s == 0
-    assert said(4, pp=4, micro_batches=2, schedule="zb-h2")[2].bubble_s is None  # too few to fill the pipeline
+    for schedule in ("zb-h1", "zb-h2"):
+        assert said(4, pp=4, micro_batches=2, schedule=schedule)[2].bubble_s is None, "too few to fill the pipeline"
 
 
 def test_memory_of_zero():

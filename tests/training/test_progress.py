@@ -17,7 +17,8 @@ def test_without_a_terminal_it_is_one_line_an_interval(capsys):
 
 
 def test_a_loss_keeps_to_its_column():
-    head, *lines = table([LINE, LINE._replace(train_loss=1.5e25, validation_loss=nan)]).splitlines()
+    lost = LINE._replace(train_loss=1.5e25, validation_loss=nan)
+    head, *lines = table([LINE, lost, LINE._replace(train_loss=99.5, validation_loss=100.0)]).splitlines()
     assert {len(line) for line in lines} == {len(head)}
     assert lines[1].split()[1:3] == ["1.5e+25", "nan"]
 
@@ -33,9 +34,9 @@ def test_the_log_is_told_the_same(capsys):
 
 def test_on_a_terminal_there_is_a_bar(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with Progress(2) as progress:
+    with Progress(5, done=3) as progress:
+        assert "3/5" in capsys.readouterr().err
         progress.step(LINE)
         progress.step(None)
-    out, err = capsys.readouterr()
-    assert "2.5000" in out
-    assert "/2" in err
+        assert progress._bar.n == 5
+    assert "2.5000" in capsys.readouterr().out

@@ -59,12 +59,15 @@ def test_where_only_bytes_take_time_the_formulas_agree(settings):
     assert seconds == pytest.approx([each / 1e3 for each in sent], rel=0.02)  # in ms, at a byte a microsecond
 
 
-def test_keys_and_values_go_round_once_forward_and_with_their_gradients_backward(settings):
-    """By ring attention; all else that two ranks send passes through the memory that they share."""
-    own = {"layers": 2, "context_bytes": 12, "global_batch_size": 8, "steps": 3, "sp": 2}
+@pytest.mark.parametrize(("precision", "itemsize"), [("float32", 4), ("bf16", 2)])
+def test_keys_and_values_go_round_once_forward_and_with_their_gradients_backward(settings, precision, itemsize):
+    """By ring attention; all else that two ranks send passes through the memory that they share. Gradients are sums,
+    which travel in 4 bytes; the paper knows no such difference."""
+    own = {"layers": 2, "context_bytes": 12, "global_batch_size": 8, "steps": 3, "sp": 2, "precision": precision}
     rows, _, _ = sd.run(program, 2, args=(GPT | own | {"data": settings["data"]},)).results[0]
-    block_bytes = 2 * 8 * (12 // 2) * 8 * 4  # of 6 tokens each of 8 windows, 8 wide
-    assert rows[0][1:] == (f"{2 * (1 + 2) * block_bytes:,}",) * 3
+    items = 2 * 8 * (12 // 2) * 8  # of 6 tokens each of 8 windows, 8 wide
+    sent, said = (f"{2 * items * num_bytes:,}" for num_bytes in (2 * itemsize + 4, 3 * itemsize))
+    assert rows[0][1:] == (sent, sent, said)
 
 
 def test_one_rank_sends_nothing(spmd, settings):

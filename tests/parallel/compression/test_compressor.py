@@ -6,6 +6,7 @@ from harness import virtual
 
 import simdist as sd
 from simdist.arrays import Meter, metered, phantom
+from simdist.cluster import preset
 from simdist.errors import ArrayError
 from simdist.parallel.compression import PowerSGD, Quantized, TopK, Uncompressed
 
@@ -40,6 +41,21 @@ def reduce_some(comm, name, steps, dtype="float64", bad=()):
     sent = sum(span.bytes for span in comm.recorder.spans()[first:] if span.name == "send")
     state = {key: value.copy() for key, value in compressor.state.items() if "residual" in key}
     return np.array(applied), state, (sent, compressor.sent_bytes, compressor.plain_bytes, compressor.saved_share)
+
+
+def test_on_several_nodes_bytes_are_counted_as_they_are_sent():
+    """There the sum is found within nodes first, and ranks of the last node, which has fewer, send another number."""
+
+    def program(comm):
+        first, like = len(comm.recorder.rows), np.empty(10 * SIZE)
+        compressor = Uncompressed(like)
+        compressor.reduce(np.ones_like(like), comm)
+        spans = comm.recorder.spans()[first:]
+        assert any(span.name == "all_reduce hierarchical" for span in spans)
+        return sum(span.bytes for span in spans if span.name == "send"), compressor.sent_bytes
+
+    found = sd.run(program, 7, cluster=preset("this-machine").with_(devices_per_node=3)).results
+    assert all(sent == counted > 0 for sent, counted in found)
 
 
 def left_over(found):

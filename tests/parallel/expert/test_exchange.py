@@ -92,6 +92,18 @@ def test_the_work_of_experts_hides_the_exchange(p, degree, share):
     assert hidden_share(run.trace.spans, 0, "exchange") == pytest.approx(hidden_s / (2 * way_s))
 
 
+def test_parts_are_copied_out_of_the_slots_and_into_them():
+    """On a machine where memory alone takes time: each of E m h items is read and written, both ways."""
+    wire, itself = Link(0.0, inf), lambda x: x
+    cluster = Cluster("memory", Device("", inf, ITEM, inf), wire, wire, 1)
+
+    def program(comm):
+        AllToAllExchange(comm, "pairwise", 2).through(np.zeros((EXPERTS, 4, WIDTH)), itself)
+
+    run = sd.run(program, 2, cluster=cluster)
+    assert run.elapsed_s == pytest.approx(4 * EXPERTS * 4 * WIDTH)
+
+
 def test_slots_in_less_than_one_part_cannot_travel():
     with pytest.raises(ArgumentError, match="overlap_degree is 0; needs at least 1"):
         sd.run(lambda comm: AllToAllExchange(comm, overlap_degree=0), ranks=2)
