@@ -49,7 +49,7 @@ class Placement(tuple[int, ...]):
     def filled(self) -> bool:
         """Whether the ranks fill one node after the other, so that only the last may have fewer, as costs assume."""
         firsts = [ranks[0] for ranks in self.members.values()]
-        return list(self) == sorted(self) and firsts == list(range(0, len(self), self.most))
+        return firsts == list(range(0, len(self), self.most))
 
     def neighbours(self, rank: int) -> list[int]:
         """The ranks on the same node as this one, itself included."""
