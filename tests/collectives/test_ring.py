@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from anatomy import RANKS, dissect, hold, predicted, rounds, seconds
 
-from simdist.cluster import preset
+from simdist.cluster import Link, preset
 from simdist.collectives import cost, formula
 from simdist.errors import ArgumentError
 
@@ -91,3 +91,13 @@ def test_over_nodes_short_chunks_do_not_wait_for_the_slowest_step(operation, num
     found_s = seconds(operation, "ring", p, num_bytes, cluster=cluster)
     told = formula(operation, "ring", ranks=p, num_bytes=num_bytes, ranks_per_node=k)
     assert told.on(cluster, p) == pytest.approx(found_s, rel=0.03)
+
+
+@pytest.mark.parametrize(("k", "p"), [(1, 4), (3, 6), (4, 7)])
+@pytest.mark.parametrize("longer", [-4, 0, 4])
+def test_the_longest_chunk_that_does_not_wait(k, p, longer):
+    """Where nodes have one rank each, none of its p-1 steps is inside a node; elsewhere it waits for k-2 others."""
+    cluster = preset("h100").with_(devices_per_node=k, nics_per_node=1, between=Link(5e-6, 10e9))
+    num_bytes = p * (cluster.eager_bytes + longer)
+    told = formula("all_gather", "ring", ranks=p, num_bytes=num_bytes, itemsize=4, ranks_per_node=k)
+    assert told.on(cluster, p) == pytest.approx(seconds("all_gather", "ring", p, num_bytes, cluster=cluster), rel=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from jobs import needs_mpi
 
 import simdist as sd
-from simdist.errors import UnmatchedMessage
+from simdist.errors import DeadlockError, UnmatchedMessage
 
 ROWS = {
     "rank 1 never received a message of 24 bytes from rank 0 with tag 3 on 'world'",
@@ -67,6 +67,21 @@ def test_what_is_left_behind_many_times_is_told_once():
         sd.run(program, 2)
     rows = [f"  rank {rank} never waited for its isend to rank {1 - rank} on 'world', 3 times" for rank in (0, 1)]
     assert sorted(str(told[0].message).splitlines()[1:]) == rows
+
+
+@pytest.mark.parametrize(("sent", "told"), [(False, True), (True, False)])
+def test_where_a_message_has_come_nobody_is_told_that_none_was_sent(sent, told):
+    """Its tag is wrong, not the order."""
+
+    def program(comm):
+        if sent:
+            comm.send(np.ones(1), 1 - comm.rank, 1)
+        comm.recv(np.empty(1), 1 - comm.rank, 2)
+
+    with pytest.raises(DeadlockError) as error:
+        sd.run(program, 2)
+    notes = getattr(error.value, "__notes__", [])
+    assert any("All wait for messages that none of them has sent" in note for note in notes) == told
 
 
 @pytest.mark.parametrize("world", ["virtual", pytest.param("mpi", marks=needs_mpi)])

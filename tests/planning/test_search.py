@@ -52,6 +52,15 @@ def test_it_finds_what_is_there(num_bytes, given):
     assert len(least) + len(found.too_large) == len(smallest)
 
 
+def test_the_smallest_is_found_though_another_seems_smaller():
+    """If none fits. Bounds do not know how many micro-batches a schedule keeps."""
+    given, bench = GPT | {"micro_batches": 4, "pp": 4}, Workbench(with_memory(1e6), 4)
+    known = [(least_bytes(Job(c, bench)), planned(c, bench).num_bytes) for way in ways(given, 4, A100) for c in way]
+    smallest = min(size for _, size in known)
+    assert min(known)[1] > smallest
+    assert [plan.num_bytes for plan in search(given, bench).too_large] == [smallest]
+
+
 def test_less_memory_takes_more_time():
     given = GPT | {"micro_batches": 4}
     times = [search(given, Workbench(with_memory(size), 4)).best[0].step.seconds for size in (80e9, 1.5e8, 1e8)]

@@ -16,7 +16,8 @@ from simdist.planning import Workbench, execute, planned
 from simdist.planning.group import members
 from simdist.planning.job import Job
 from simdist.planning.memory import memory
-from simdist.planning.step import computing_s
+from simdist.planning.stages import Beside
+from simdist.planning.step import computing_s, starts_s
 from simdist.training import Config
 
 H100 = preset("h100")
@@ -170,6 +171,26 @@ def test_a_stage_without_weights_has_none_to_send(cluster):
     assert held["communication"] == pytest.approx(took["communication"], abs=32), "but for a loss"
     for category in ("parameters", "gradients", "optimizer state", "activations"):
         assert held[category] == took[category], category
+
+
+def test_ranks_begin_a_step_when_the_last_has_met_them():
+    """Messages take a second, so rank 0 comes a second after rank 1 has sent it its last gradient. There what rank 1
+    has to say of its loss is waiting, and rank 1 waits for the same of rank 0."""
+    second = H100.with_(inside=Link(1.0, inf), between=Link(1.0, inf))
+    job = Job(Config(**SMALL | {"pp": 2, "micro_batches": 2}), Workbench(second, 2))
+    assert starts_s(job) == pytest.approx((0.0, 1.0), abs=0.01)
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_a_stage_that_begins_with_an_activation_takes_its_time_too(zero):
+    """Where messages take none, its forward is that of all its layers."""
+    free = H100.with_(inside=Link(0.0, inf), between=Link(0.0, inf))
+    size = {"hidden_layers": 2, "device": "phantom", "global_batch_size": 12}
+    job = Job(Config(**size, pp=3, dp=2, micro_batches=2, zero=zero), Workbench(free, 6))
+    assert any(not job.anatomy.weights[bound.start] for bound in job.bounds)
+    beside = Beside(job)
+    for rank, (row, stage) in enumerate(zip(job.schedule.rows, job.stages, strict=True)):
+        assert beside.end_s(rank, row[0], 0.0) == pytest.approx(stage.seconds["F"], rel=1e-12)
 
 
 def test_network_cards_are_shared():

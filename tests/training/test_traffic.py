@@ -9,7 +9,7 @@ import simdist as sd
 from simdist.cluster import preset
 from simdist.collectives import algorithm, all_gather, all_reduce, formula, reduce_scatter, registry
 from simdist.training import Config, Trainer, report
-from simdist.training.traffic import Call, calls
+from simdist.training.traffic import Call, Scratch, calls, scratch
 
 SMALL = {"model": "gpt", "layers": 1, "width": 8, "heads": 2, "context_bytes": 6, "steps": 3, "global_batch_size": 8}
 METHODS = [
@@ -143,3 +143,10 @@ def test_on_the_nodes_where_its_ranks_are(settings, p, method):
     rows = sd.run(reported, p, args=(settings | method,), cluster=cluster).results[0]
     for row in rows[:3]:
         assert row[1] == row[2]
+
+
+@pytest.mark.parametrize(("stream", "found"), [("main", 512), ("side", 512 + 128)])
+def test_streams_take_memory_at_once_and_groups_on_one_in_turn(stream, found):
+    """In a ring of two ranks half of an array comes in at a time. Between its calls the main stream takes 10 bytes."""
+    step = [Call("all_reduce", "ring", 1024, (0, 1), "a"), Call("all_reduce", "ring", 256, (0, 1), "b", stream)]
+    assert scratch(preset("h100"), (), step, 4, 10, "ring") == Scratch(0, found)
