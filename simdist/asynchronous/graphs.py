@@ -223,7 +223,7 @@ def exponential(ranks: int) -> Graph:
 
     Source: Ying et al. 2021, arXiv 2110.13363, where edges are directed, which gives another spectral gap.
     """
-    return _around(ranks, [1 << k for k in range(max(0, ranks - 1).bit_length())])
+    return _around(ranks, [1 << k for k in range(ranks.bit_length())])
 
 
 @named("hypercube")

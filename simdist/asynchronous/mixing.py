@@ -192,8 +192,7 @@ def metropolis(graph: Graph) -> Mixing:
     for i, j in graph.edges:
         w[i, j] = w[j, i] = 1 / (1 + max(graph.degree(i), graph.degree(j)))
     for i in range(graph.size):
-        # Rounding may bring the sum of the others slightly above 1.
-        w[i, i] = max(0.0, 1 - float(w[i].sum()))
+        w[i, i] = 1 - w[i].sum()  # at least 1 / (1 + d_i)
     return Mixing(w)
 
 
