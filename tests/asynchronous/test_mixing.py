@@ -55,6 +55,7 @@ def test_of_a_ring_both_ways_the_gap_is_that_of_its_mixing(n, hops):
 def test_a_directed_mean_has_the_gap_of_its_formula(n):
     hops = [1 << k for k in range((n - 1).bit_length())]
     mixing = circulant(n, hops)
+    assert (np.diff(np.abs(mixing.eigenvalues)) < 1e-12).all(), "the largest first"
     assert mixing.spectral_gap == pytest.approx(circulant_gap(n, hops), abs=1e-13)
     assert mixing.contraction == pytest.approx((1 - mixing.spectral_gap) ** 2, abs=1e-13)
     assert [sorted({(i + hop) % n for hop in hops} - {i}) for i in range(n)] == list(map(mixing.neighbours, range(n)))

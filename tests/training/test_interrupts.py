@@ -127,6 +127,16 @@ def test_signals_of_ones_own(spmd):
     assert handlers() == before
 
 
+@pytest.mark.parametrize(("before", "found"), [((), [[], [SIGUSR1]]), ((SIGUSR1,), [[SIGUSR1], []])])
+def test_what_comes_while_they_agree_is_told_once(monkeypatch, before, found):
+    with Interrupts() as asked:
+        send(*before)
+        with monkeypatch.context() as patch:
+            patch.setattr(interrupts, "all_reduce", lambda *_, **__: send(SIGUSR1))
+            first = asked.agreed(SoloCommunicator())
+        assert [first, asked.agreed(SoloCommunicator())] == found
+
+
 def test_a_thread_hears_nothing_and_needs_nothing():
     found = []
 

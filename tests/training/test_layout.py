@@ -245,5 +245,7 @@ def test_a_mesh_that_is_not_the_ranks(spmd, settings):
             Trainer(comm, Config(**settings | {"dp": 2, "tp": 4}))
         with pytest.raises(ArgumentError, match="tp 2 = 2 ranks, but there are 3"):
             Trainer(comm, Config(**settings | {"tp": 2}))
+        with pytest.raises(ArgumentError, match="dp 2 = 2 ranks, but there are 3"):
+            Trainer(comm, Config(**settings | {"dp": 2}))
 
     spmd(program, 3)
