@@ -3,7 +3,6 @@
 import pytest
 
 from simdist.cluster import preset
-from simdist.comm.virtual.stream import VirtualStream
 from simdist.planning import Workbench, execute
 from simdist.planning.group import members
 from simdist.planning.job import Job
@@ -19,8 +18,8 @@ BOTH_WAYS = ["chimera", "bitpipe", "dualpipe"]
 
 def check(mesh, most):
     """That the predicted peaks of every rank are at least those of its execution, and at most so much higher."""
-    ranks = mesh["pp"] * mesh.get("tp", 1) * mesh.get("sp", 1)
-    config, bench = Config(**SIZE | mesh, global_batch_size=4 * mesh["micro_batches"]), Workbench(H100, ranks)
+    ranks = mesh["pp"] * mesh.get("tp", 1) * mesh.get("sp", 1) * mesh.get("dp", 1)
+    config, bench = Config(**SIZE | {"global_batch_size": 4 * mesh["micro_batches"]} | mesh), Workbench(H100, ranks)
     job, took = Job(config, bench), execute(config, bench)
     for rank, held in zip(members(job.sizes, "pp"), memory(job), strict=True):
         assert held.peaks["activations"] == pytest.approx(took.memory[rank]["activations"], rel=1e-9)
@@ -130,17 +129,16 @@ def test_a_pipeline_reduces_gradients_beside_its_passes(zero, micro_batches):
         assert 1 <= held.num_bytes / took.num_bytes[rank] < 1.05, f"rank {rank}"
 
 
-def test_a_gather_may_be_under_way_beside_the_loss(monkeypatch):
-    """As it is where the second stream begins at once; a virtual one begins when the first waits, and so holds less."""
+def test_a_gather_is_under_way_beside_the_loss():
+    """A virtual rank's second stream began only when the first waited, and so when it held 10% less."""
     size = {"layers": 2, "width": 256, "context_bytes": 64, "vocabulary": 32768, "global_batch_size": 32, "zero": 3}
     config, bench = Config(**SIZE | size), Workbench(H100, 16)
-    start, predicted = VirtualStream.start, memory(Job(config, bench))[0].num_bytes
+    assert 1 <= memory(Job(config, bench))[0].num_bytes / execute(config, bench).num_bytes[0] < 1.01
 
-    def start_at_once(self, *args, **kwargs):
-        work = start(self, *args, **kwargs)
-        self.scheduler.give_way()
-        return work
 
-    assert predicted > 1.1 * execute(config, bench).num_bytes[0]
-    monkeypatch.setattr(VirtualStream, "start", start_at_once)
-    assert 1 <= predicted / execute(config, bench).num_bytes[0] < 1.01
+@pytest.mark.parametrize("way", [{}, {"zero": 1}, {"zero": 2}], ids=str)
+def test_the_first_reduction_counts_beside_recomputed_activations(way):
+    """As far as backward has come, when little is left of them, it was executed: 3% too low."""
+    size = {"layers": 4, "width": 256, "context_bytes": 128, "global_batch_size": 16, "recompute": "full"}
+    config, bench = Config(**SIZE | size | way), Workbench(H100, 8)
+    assert 1 <= memory(Job(config, bench))[0].num_bytes / execute(config, bench).num_bytes[0] < 1.003

@@ -94,7 +94,7 @@ class VirtualStream(Stream):
         self._idle = True
 
     def start(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> VirtualWork:
-        """See Stream. The call begins no earlier than the caller's time."""
+        """See Stream. The call begins at the caller's time, if no earlier one is under way."""
         check_call(self.fiber.stream, function, (*args, *kwargs.values()))
         name = getattr(function, "__name__", repr(function))
         call = inheriting(function)
@@ -108,6 +108,7 @@ class VirtualStream(Stream):
             else:
                 self._spawned = True
                 self.scheduler.spawn(self.fiber, self._serve)
+        self.scheduler.give_way()  # the stream comes to this time now, not when the caller waits and holds other arrays
         return work
 
     def _serve(self) -> None:
