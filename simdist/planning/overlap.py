@@ -6,6 +6,7 @@ communication    |               | r2 | r1 | r0 |        r: a unit of gradients,
 """
 
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
 __all__ = ["Layer", "Streams", "Travel", "micro_batches_s"]
@@ -18,6 +19,8 @@ class Layer(NamedTuple):
         forward_s, backward_s: on the main stream.
         begins, ends: the units of which this is the first layer, and those of which it is the last.
         sent_s: the parts of forward_s and of backward_s in which it needs the links of the second stream.
+        held_bytes: the most that passes hold in its forward and in its backward.
+        within_bytes: of these, the most that collectives within it take.
     """
 
     forward_s: float
@@ -25,6 +28,8 @@ class Layer(NamedTuple):
     begins: tuple[int, ...]
     ends: tuple[int, ...]
     sent_s: tuple[float, float] = (0.0, 0.0)
+    held_bytes: tuple[float, float] = (0.0, 0.0)
+    within_bytes: float = 0.0
 
 
 class Travel(NamedTuple):
@@ -36,12 +41,15 @@ class Travel(NamedTuple):
             micro-batch is reduced. Empty if each unit accumulates in its own buffer until the last micro-batch.
         gather_s: the time to gather its weights, before a layer in forward and again in backward; empty if they stay.
         last_s: the time in addition to reduce_s for the last micro-batch; empty if none.
+        reduce_bytes, gather_bytes: what the collectives take beside their arrays; empty if not asked for.
     """
 
     reduce_s: Sequence[float]
     slots: Sequence[int] = ()
     gather_s: Sequence[float] = ()
     last_s: Sequence[float] = ()
+    reduce_bytes: Sequence[float] = ()
+    gather_bytes: Sequence[float] = ()
 
     @property
     def seconds(self) -> float:
@@ -58,31 +66,54 @@ def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: 
     return streams.finish()
 
 
+class _Task(NamedTuple):
+    """A task of the second stream: its place in their order, when it will be done, and what it takes."""
+
+    number: int
+    done_s: float
+    num_bytes: float
+
+
 class Streams:
     """Two streams, each with a clock: the second executes what it is given in order, not before it is given.
 
     While both send over one link, each has half of it. So both take that time once more, and are late by as much; the
     clocks stand still meanwhile.
 
+    Memory does not follow the clocks: a task that was begun, and not yet waited for, may be the one that is under way.
+
+    Args:
+        late_bytes: the most that tasks take which may begin later than they are given.
+
     Attributes:
         now_s: the clock of the main stream.
+        held_bytes: the most that layers and a task beside them have held; a caller may begin anew by setting it to 0.
+        collective_bytes: the most that collectives of both streams have taken.
     """
 
-    def __init__(self, travel: Travel) -> None:
+    def __init__(self, travel: Travel, late_bytes: float = 0.0) -> None:
         self._travel = travel
         self.now_s = 0.0
         self._side_s = 0.0
         self._late_s = 0.0
-        self._gathers: dict[int, float] = {}  # units of weights gathered or in flight, and when each is complete
-        self._slots: dict[int, float] = {}  # when the last unit in a slot is reduced
+        self._late_bytes = late_bytes
+        self.held_bytes = self.collective_bytes = 0.0
+        self._numbers = count()
+        self._under_way: list[_Task] = []  # those that may be, but for one that ends before one that takes as much
+        self._gathers: dict[int, _Task] = {}  # of units of weights gathered or in flight
+        self._slots: dict[int, _Task] = {}  # the last reduction of a unit in a slot
 
-    def forward(self, layers: Sequence[Layer]) -> None:
+    def forward(self, layers: Sequence[Layer], backward_follows: bool = True) -> None:
         """From the first layer to the last; see `GatheredWeights` for the order of gathering."""
         for k, layer in enumerate(layers):
             self._wait_for(layer.begins)
             self._gather_ahead(layers[k + 1].begins if k + 1 < len(layers) else ())
+            self.hold(layer, 0)
             self._spend(layer.forward_s, layer.sent_s[0])
             self._release(layer.ends)
+        if backward_follows:
+            self._gather_ahead(layers[-1].ends)
+            self.hold(layers[-1], 0)  # the loss
 
     def backward(self, layers: Sequence[Layer], *, last: bool = False, halves: str = "IW") -> None:
         """From the last layer to the first.
@@ -94,20 +125,32 @@ class Streams:
         weights, reduced = "I" in halves, "W" in halves and (last or self._travel.slots)
         for k, layer in reversed(list(enumerate(layers))):
             for unit in layer.ends if reduced and self._travel.slots else ():
-                self.now_s = max(self.now_s, self._slots.get(self._travel.slots[unit], 0.0))
+                if self._travel.slots[unit] in self._slots:
+                    self._join(self._slots[self._travel.slots[unit]])
             self._wait_for(layer.ends if weights else ())
             self._gather_ahead(layers[k - 1].ends if k and weights else ())
+            self.hold(layer, 1)
             self._spend(layer.backward_s, layer.sent_s[1])
             for unit in layer.begins if reduced else ():
                 more_s = self._travel.last_s[unit] if last and self._travel.last_s else 0.0
-                done_s = self._start(self._travel.reduce_s[unit] + more_s)
+                task = self._start(self._travel.reduce_s[unit] + more_s, self._travel.reduce_bytes, unit)
                 if self._travel.slots:
-                    self._slots[self._travel.slots[unit]] = done_s
+                    self._slots[self._travel.slots[unit]] = task
             self._release(layer.begins)
 
     def finish(self) -> float:
         """When both streams are done."""
         return max(self.now_s, self._side_s) + self._late_s
+
+    @property
+    def beside_bytes(self) -> float:
+        """The most that a task takes that may be under way."""
+        return max(self._late_bytes, self._under_way[0].num_bytes if self._under_way else 0.0)
+
+    def hold(self, layer: Layer, direction: int) -> None:
+        """Count what a layer holds in its forward (0) or backward (1), with a task that may be under way."""
+        self.held_bytes = max(self.held_bytes, layer.held_bytes[direction] + self.beside_bytes)
+        self.collective_bytes = max(self.collective_bytes, layer.within_bytes + self.beside_bytes)
 
     def _spend(self, seconds: float, sent_s: float) -> None:
         """Let the main stream work for this long, of which it sends for sent_s, spread evenly over it."""
@@ -116,19 +159,29 @@ class Streams:
             self._late_s += sent_s * both_s / seconds
         self.now_s += seconds
 
-    def _start(self, seconds: float) -> float:
-        """Give the second stream a task; returns when it will be done."""
+    def _start(self, seconds: float, each_bytes: Sequence[float], unit: int) -> _Task:
+        """Give the second stream a task for a unit, which takes its own of these bytes."""
         self._side_s = max(self._side_s, self.now_s) + seconds
-        return self._side_s
+        task = _Task(next(self._numbers), self._side_s, each_bytes[unit] if each_bytes else 0.0)
+        while self._under_way and self._under_way[-1].num_bytes <= task.num_bytes:
+            self._under_way.pop()
+        self._under_way.append(task)
+        return task
+
+    def _join(self, task: _Task) -> None:
+        """Wait for a task, and so for all before it."""
+        self.now_s = max(self.now_s, task.done_s)
+        self._under_way = [other for other in self._under_way if other.number > task.number]
 
     def _gather_ahead(self, units: Sequence[int]) -> None:
         for unit in units if self._travel.gather_s else ():
-            self._gathers[unit] = self._start(self._travel.gather_s[unit])
+            self._gathers[unit] = self._start(self._travel.gather_s[unit], self._travel.gather_bytes, unit)
 
     def _wait_for(self, units: Sequence[int]) -> None:
         if self._travel.gather_s:
             self._gather_ahead([unit for unit in units if unit not in self._gathers])
-            self.now_s = max([self.now_s, *(self._gathers[unit] for unit in units)])
+            for unit in units:
+                self._join(self._gathers[unit])
 
     def _release(self, units: Sequence[int]) -> None:
         for unit in units:

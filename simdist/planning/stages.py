@@ -1,16 +1,27 @@
-"""Stages: the times of a pipeline's actions, and of what ZeRO sends beside them."""
+"""Stages: the times and the memory of a pipeline's actions, and of what ZeRO sends beside them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from simdist.parallel.pipeline import Times
-from simdist.parallel.pipeline.action import Action, Forward
+from simdist.parallel.pipeline.action import Action, Forward, Part
+from simdist.parallel.pipeline.footprint import working_bytes
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import uses
 from simdist.planning.job import Job, Piece
 from simdist.planning.overlap import Layer, Streams, Travel
 
-__all__ = ["Beside", "num_passes", "over_copies_s", "stage_times", "travel"]
+__all__ = [
+    "Beside",
+    "gather_bytes",
+    "layers_of",
+    "num_passes",
+    "over_copies_s",
+    "reduce_bytes",
+    "stage_times",
+    "travel",
+    "travel_with_bytes",
+]
 
 
 def stage_times(job: Job) -> Times:
@@ -39,6 +50,29 @@ def travel(job: Job, pieces: Sequence[Piece]) -> Travel:
     )
 
 
+def travel_with_bytes(job: Job, pieces: Sequence[Piece]) -> Travel:
+    """The same, and what its collectives take."""
+    sizes = [piece.room * job.itemsize for piece in pieces]
+    return travel(job, pieces)._replace(
+        reduce_bytes=[reduce_bytes(job, size) for size in sizes],
+        gather_bytes=[gather_bytes(job, size) for size in sizes],
+    )
+
+
+def reduce_bytes(job: Job, num_bytes: int) -> float:
+    """What the ranks of dp take to reduce so many bytes of gradients."""
+    copied = num_bytes // len(job.holders.ranks)
+    return max(
+        job.bench.scratch(job.holders, "reduce_scatter", num_bytes).passing,
+        job.bench.scratch(job.copies, "all_reduce", copied).passing,
+    )
+
+
+def gather_bytes(job: Job, num_bytes: int) -> float:
+    """What the holders take to gather so many bytes of weights."""
+    return job.bench.scratch(job.holders, "all_gather", num_bytes).passing
+
+
 def _adding_s(job: Job, num_bytes: int) -> float:
     """For a reduced piece: the time to accumulate the own chunk, and to clear the buffer for the next piece."""
     return job.memory_s(3 * num_bytes / len(job.holders.ranks) + num_bytes)
@@ -54,33 +88,69 @@ class Beside:
     reduced after each backward, and in stage 3 its weights gathered before each pass. It leaves out that messages
     between stages and within layers use the same links.
 
+    It is also what `peaks` asks about, as a `Meanwhile`.
+
+    Args:
+        of: the communication of a rank's pieces.
+
     Attributes:
         streams: of each rank.
     """
 
-    def __init__(self, job: Job) -> None:
-        self._parts = [
-            [_layers(job, job.bounds[s], job.pieces(part)) for s in own]
-            for part, own in zip(job.parts, job.schedule.placement, strict=True)
-        ]
-        self.streams = [Streams(travel(job, job.pieces(part))) for part in job.parts]
+    def __init__(self, job: Job, of: Callable[[Job, Sequence[Piece]], Travel] = travel) -> None:
+        self._stages, self._last = job.schedule.placement, job.schedule.num_stages - 1
+        self._parts, self.streams = [], list[Streams]()
+        for part, stages in zip(job.parts, self._stages, strict=True):
+            pieces = job.pieces(part)
+            sent = of(job, pieces)
+            late = [sent.reduce_bytes[i] for i in _parted(job, pieces, stages)] if sent.reduce_bytes else []
+            self._parts.append([layers_of(job, job.bounds[stage], pieces) for stage in stages])
+            self.streams.append(Streams(sent, max(late, default=0.0)))
 
     def end_s(self, rank: int, action: Action, start_s: float) -> float:
         """When an action ends that begins then, on a rank that has performed all actions before it."""
-        streams = self.streams[rank]
-        streams.now_s = start_s
+        self.streams[rank].now_s = start_s
         for part in action.parts:
-            layers = self._parts[rank][part.chunk][part.letter]
-            if part.letter == "F":
-                streams.forward(layers)
-            else:
-                streams.backward(layers, halves="IW" if part.letter == "B" else part.letter)
-        return streams.now_s
+            self._perform(rank, part)
+        return self.streams[rank].now_s
+
+    def before(self, rank: int) -> float:
+        """See Meanwhile."""
+        streams = self.streams[rank]
+        streams.collective_bytes = max(streams.collective_bytes, streams.beside_bytes)
+        return streams.beside_bytes
+
+    def during(self, rank: int, part: Part) -> float:
+        """See Meanwhile."""
+        self.streams[rank].held_bytes = 0.0
+        self._perform(rank, part)
+        return self.streams[rank].held_bytes
+
+    def _perform(self, rank: int, part: Part) -> None:
+        streams, layers = self.streams[rank], self._parts[rank][part.chunk][part.letter]
+        if part.letter == "F":
+            streams.forward(layers, backward_follows=False)
+            return
+        stage = self._stages[rank][part.chunk]
+        if stage == self._last:
+            streams.hold(layers[-1], 1)  # the loss, which waits for nothing
+        streams.backward(layers, halves="IW" if part.letter == "B" else part.letter)
+        if stage == 0:
+            streams.hold(layers[0], 1)  # derivatives by its input, which go nowhere
 
 
-def _layers(job: Job, bound: slice, pieces: Sequence[Piece]) -> dict[str, list[Layer]]:
-    """The layers of a stage that have weights, with their times in an action, by its letter. One without weights counts
-    with that before it, or with the first.
+def _parted(job: Job, pieces: Sequence[Piece], stages: Sequence[int]) -> Iterator[int]:
+    """The pieces of which a stage of a rank has some weights and another the rest, as of tied weights and positions:
+    their reduction does not begin before another action does.
+    """
+    for stage in stages:
+        names = {weight.name for layer in job.anatomy.weights[job.bounds[stage]] for weight in layer}
+        yield from (i for i, piece in enumerate(pieces) if 0 < len(names & piece.ends.keys()) < len(piece.ends))
+
+
+def layers_of(job: Job, bound: slice, pieces: Sequence[Piece]) -> dict[str, list[Layer]]:
+    """The layers of a stage that have weights, with their times and memory in an action, by its letter. One without
+    weights counts with that before it, or with the first.
     """
     numbers = range(bound.start, bound.stop)
     with_weights = [layer for layer in numbers if job.anatomy.weights[layer]]
@@ -88,11 +158,15 @@ def _layers(job: Job, bound: slice, pieces: Sequence[Piece]) -> dict[str, list[L
     used = [[i for i, piece in enumerate(pieces) if any(name in piece.ends for name in own)] for own in names] or [[]]
     first, last = uses(used)
     starts = [bound.start, *with_weights[1:], bound.stop]
+    held = working_bytes(job.anatomy.layers[bound])
 
     def layers(letter: str) -> Iterator[Layer]:
         for k, own in enumerate(used):
-            seconds = sum(layer.seconds[letter] for layer in job.anatomy.layers[starts[k] : starts[k + 1]])
+            together = job.anatomy.layers[starts[k] : starts[k + 1]]
+            seconds = sum(layer.seconds[letter] for layer in together)
+            most = max(held[letter][starts[k] - bound.start : starts[k + 1] - bound.start])
             begins, ends = ([i for i in own if edge[i] == k] for edge in (first, last))
-            yield Layer(seconds, seconds, tuple(begins), tuple(ends))
+            within = max(layer.scratch_bytes for layer in together)
+            yield Layer(seconds, seconds, tuple(begins), tuple(ends), (0.0, 0.0), (most, most), within)
 
     return {letter: list(layers(letter)) for letter in "FBIW"}

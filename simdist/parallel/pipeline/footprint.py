@@ -20,7 +20,7 @@ from simdist.nn import Model, Noise
 from simdist.parallel.pipeline.memory import Level
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 
-__all__ = ["Footprint", "footprints", "joined"]
+__all__ = ["Footprint", "footprints", "joined", "working_bytes"]
 
 
 class Footprint(NamedTuple):
@@ -152,25 +152,43 @@ def joined(layers: Sequence[Footprint]) -> Footprint:
     When backward reaches a layer, the layers before it keep all since forward; those after it keep nothing, or what
     W needs. While a layer works, so does what of the stage's input none keeps, unless it is this layer's own.
     """
-    f, i = ([layer.levels[letter].after for layer in layers] for letter in "FI")
-    others = len(layers) - 1
-    after = {"F": sum(f), "B": 0.0, "I": sum(i), "W": 0.0}
-    beside = {letter: [*[layers[-1].loose[letter]] * others, 0.0] for letter in "BIW"}
-    beside["F"] = [0.0, *[layers[0].loose["F"]] * others]
-    f_before, i_before = ([0.0, *accumulate(kept)][:-1] for kept in (f, i))  # of the layers before the k-th
-    i_after = [0.0, *accumulate(reversed(i[1:]))][::-1]
-    kept = {"F": f_before, "B": f_before, "I": _sums(f_before, i_after), "W": i_before}
-    during, passing, working, seconds = {}, {}, {}, {}
+    kept, beside = _kept(layers), _loose(layers)
+    f, i = (sum(layer.levels[letter].after for layer in layers) for letter in "FI")
+    after = {"F": f, "B": 0.0, "I": i, "W": 0.0}
+    during, passing, seconds = {}, {}, {}
     for letter in "FBIW":
         during[letter] = max(_sums(kept[letter], [layer.levels[letter].during for layer in layers]))
         passing[letter] = max(_sums(beside[letter], [layer.passing[letter] for layer in layers]))
-        working[letter] = max(_sums(kept[letter], beside[letter], [layer.working[letter] for layer in layers]))
         seconds[letter] = sum(layer.seconds.get(letter, 0.0) for layer in layers)
+    working = {letter: max(each) for letter, each in working_bytes(layers).items()}
     levels = {letter: Level(during[letter], after[letter]) for letter in after}
     loose = {letter: layers[0 if letter == "F" else -1].loose[letter] for letter in "FBIW"}
     text_bytes, shared_bytes = (sum(map(attrgetter(name), layers)) for name in ("text_bytes", "shared_bytes"))
     sizes = text_bytes, max(layer.scratch_bytes for layer in layers), shared_bytes
     return Footprint(layers[0].input_bytes, levels, passing, working, loose, *sizes, seconds)
+
+
+def working_bytes(layers: Sequence[Footprint]) -> dict[str, list[float]]:
+    """By the letter of an action on a stage of these layers: `Footprint.working` of the stage while each works."""
+    kept, beside = _kept(layers), _loose(layers)
+    return {
+        letter: _sums(kept[letter], beside[letter], [layer.working[letter] for layer in layers]) for letter in "FBIW"
+    }
+
+
+def _kept(layers: Sequence[Footprint]) -> dict[str, list[float]]:
+    """By letter, what the other layers keep while each works."""
+    f, i = ([layer.levels[letter].after for layer in layers] for letter in "FI")
+    f_before, i_before = ([0.0, *accumulate(kept)][:-1] for kept in (f, i))  # of the layers before the k-th
+    i_after = [0.0, *accumulate(reversed(i[1:]))][::-1]
+    return {"F": f_before, "B": f_before, "I": _sums(f_before, i_after), "W": i_before}
+
+
+def _loose(layers: Sequence[Footprint]) -> dict[str, list[float]]:
+    """By letter, what none keeps of the stage's input, while each layer works whose own input it is not."""
+    others = len(layers) - 1
+    beside = {letter: [*[layers[-1].loose[letter]] * others, 0.0] for letter in "BIW"}
+    return beside | {"F": [0.0, *[layers[0].loose["F"]] * others]}
 
 
 def _sums(*lists: Sequence[float]) -> list[float]:

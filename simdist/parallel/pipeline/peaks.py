@@ -10,14 +10,14 @@ A value that is made and needed on the same rank waits there in between.
 
 from collections.abc import Iterable, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from simdist.parallel.pipeline.action import Part, Value
 from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.play import Course
 from simdist.parallel.pipeline.schedule import Schedule, expected
 
-__all__ = ["Peaks", "peak_bytes", "peaks", "value_bytes"]
+__all__ = ["Meanwhile", "Peaks", "peak_bytes", "peaks", "value_bytes"]
 
 
 class Peaks(NamedTuple):
@@ -34,8 +34,22 @@ class Peaks(NamedTuple):
     num_bytes: float
 
 
+class Meanwhile(Protocol):
+    """What ranks do on another stream during their actions, each of which is asked about once, in the order of rows."""
+
+    def before(self, rank: int) -> float:
+        """The most bytes that it takes before a rank's next action."""
+
+    def during(self, rank: int, part: Part) -> float:
+        """The most bytes of this action's micro-batch, as of `Footprint.working`, and of the other stream together."""
+
+
 def peaks(
-    schedule: Schedule, stages: Sequence[Footprint], sizes: Sequence[float] | None = None, course: Course | None = None
+    schedule: Schedule,
+    stages: Sequence[Footprint],
+    sizes: Sequence[float] | None = None,
+    course: Course | None = None,
+    meanwhile: Meanwhile | None = None,
 ) -> list[Peaks]:
     """The peaks of each rank.
 
@@ -44,11 +58,12 @@ def peaks(
         sizes: the size of each micro-batch relative to that; 1 where not given.
         course: with `Times.rendezvous`, if what is sent stays until its receiver has posted a buffer. If not given, it
             is copied and free at once.
+        meanwhile: what else takes memory. If not given, nothing.
     """
     left = {} if course is None else course.left
     found = []
     for rank, row in enumerate(schedule.steps):
-        walk = _Walk(schedule, rank, stages, sizes or [1.0] * schedule.num_micro_batches)
+        walk = _Walk(schedule, rank, stages, sizes or [1.0] * schedule.num_micro_batches, meanwhile)
         looks = [0.0] * len(row) if course is None else [0.0, *course.end[rank]][:-1]  # for sends that are complete
         under_way: list[Value] = []
         for place, (step, look) in enumerate(zip(row, looks, strict=True)):
@@ -79,8 +94,16 @@ def value_bytes(stages: Sequence[Footprint], value: Value) -> float:
 class _Walk:
     """The memory of a rank, action by action: activations, buffers and num_bytes as of `Peaks`, so far."""
 
-    def __init__(self, schedule: Schedule, rank: int, stages: Sequence[Footprint], sizes: Sequence[float]) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        rank: int,
+        stages: Sequence[Footprint],
+        sizes: Sequence[float],
+        meanwhile: Meanwhile | None,
+    ) -> None:
         self._schedule, self._rank, self._stages, self._sizes = schedule, rank, stages, sizes
+        self._meanwhile = meanwhile
         done = {schedule.stage(rank, part) for action in schedule.rows[rank] for part in action.parts}
         self._kept = self.activations = self.num_bytes = sum(sizes) * sum(stages[s].text_bytes for s in done)
         self._waiting = self.buffers = 0.0
@@ -98,12 +121,15 @@ class _Walk:
         number, letter = self._schedule.stage(self._rank, part), part.letter
         stage, size = self._stages[number], self._sizes[part.micro_batch]
         need = part.needs(number)
-        self.num_bytes = max(self.num_bytes, self._kept + self._waiting)
+        beside, working = 0.0, size * stage.working[letter]
+        if self._meanwhile:
+            beside, working = self._meanwhile.before(self._rank), self._meanwhile.during(self._rank, part)
+        self.num_bytes = max(self.num_bytes, self._kept + self._waiting + beside)
         self.let_go([need] if need else [])
         others = self._kept - (size * stage.levels[part.follows].after if part.follows else 0.0)
         self.activations = max(self.activations, others + size * stage.levels[letter].during)
         self.buffers = max(self.buffers, self._waiting + size * stage.passing[letter])
-        self.num_bytes = max(self.num_bytes, others + self._waiting + size * stage.working[letter])
+        self.num_bytes = max(self.num_bytes, others + self._waiting + working)
         self._kept = others + size * stage.levels[letter].after
         self.wait_for(part.gives(number, self._schedule.num_stages))
 
