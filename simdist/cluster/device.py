@@ -1,6 +1,6 @@
 """Device: what one rank computes with."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ from simdist.words import meant
 
 __all__ = ["Device"]
 
-_LENGTHS = "float64", "float32", "float16", "float8", "float4"
-_OTHER_NAMES = {"fp64": "float64", "fp32": "float32", "bfloat16": "float16", "bf16": "float16", "fp16": "float16"}
+_NUMBERS = "float64", "float32", "bfloat16", "float16", "float8", "float4"
+_OTHER_NAMES = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _OTHER_NAMES |= {"fp8": "float8", "fp4": "float4", "nvfp4": "float4", "mxfp4": "float4"}
 
 
@@ -28,9 +28,12 @@ class Device:
         flops_efficiency, memory_efficiency: the shares of these peak rates that programs reach.
         float32_flops_per_s, float64_flops_per_s, float8_flops_per_s, float4_flops_per_s: operations a second on
             these; 0 for the same rate. For float32 on matrix units that round it (TF32), give theirs.
+        bfloat16_memory_bytes_per_s, float16_memory_bytes_per_s: bytes a second of memory while it computes in these;
+            0 for the same rate. A CPU is slower: it widens them to float32 before arithmetic, and rounds results.
 
     Raises:
-        ArgumentError: one of these is not above 0 (of the last four, below 0 or infinite), or an efficiency is above 1.
+        ArgumentError: one of these is not above 0 (of those that may be 0, below 0 or infinite), or an efficiency is
+            above 1.
     """
 
     name: str
@@ -43,14 +46,16 @@ class Device:
     float64_flops_per_s: float = 0.0
     float8_flops_per_s: float = 0.0
     float4_flops_per_s: float = 0.0
+    bfloat16_memory_bytes_per_s: float = 0.0
+    float16_memory_bytes_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive(self, "flops_per_s", "memory_bytes_per_s", "memory_bytes")
         check_share(self, "flops_efficiency", "memory_efficiency")
-        check_least(self, 0, *(f"{length}_flops_per_s" for length in _LENGTHS if length != "float16"))
+        check_least(self, 0, *(each.name for each in fields(self) if each.default == 0))
 
     def computing_in(self, dtype: Any) -> "Device":
-        """This device, with its rate for numbers of this dtype as its rate.
+        """This device, with its rates for numbers of this dtype as its rates.
 
         Args:
             dtype: also by a name such as "bf16" or "fp8".
@@ -62,11 +67,12 @@ class Device:
             name = np.dtype(dtype).name
         except TypeError:  # NumPy does not know it by this name
             name = str(dtype)
-        length = meant(name.partition("_")[0], _LENGTHS, _OTHER_NAMES)  # float8_e4m3 is as fast as float8_e5m2
-        if length is None:
-            raise ArgumentError(f"{self.name} computing in {name}; needs floating-point numbers: {', '.join(_LENGTHS)}")
-        rate = getattr(self, f"{length}_flops_per_s", 0.0)
-        return replace(self, flops_per_s=rate) if rate else self
+        numbers = meant(name.partition("_")[0], _NUMBERS, _OTHER_NAMES)  # float8_e4m3 is as fast as float8_e5m2
+        if numbers is None:
+            raise ArgumentError(f"{self.name} computing in {name}; needs floating-point numbers: {', '.join(_NUMBERS)}")
+        flops = getattr(self, f"{numbers}_flops_per_s", 0.0) or self.flops_per_s
+        num_bytes = getattr(self, f"{numbers}_memory_bytes_per_s", 0.0) or self.memory_bytes_per_s
+        return replace(self, flops_per_s=flops, memory_bytes_per_s=num_bytes)
 
     def seconds(self, flops: float, num_bytes: float) -> float:
         """How long this many operations on this many bytes take: the slower of the two."""

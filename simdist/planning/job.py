@@ -147,9 +147,9 @@ class Job:
 
         def make() -> Group:
             beside = members(grid, *(axis for axis in grid if axis not in axes))
-            return Group.slowest(self.bench.cluster, own, beside)
+            return Group.slowest(self.bench.machine(self.config), own, beside)
 
-        return self.bench.once(make, "group", tuple(grid.items()), own, axes)
+        return self.bench.once(make, "group", tuple(grid.items()), own, axes, self.config.precision)
 
     @cached_property
     def holders(self) -> Group:
@@ -283,4 +283,4 @@ class Job:
 
     def memory_s(self, num_bytes: float) -> float:
         """The time to read or write this many bytes of a device's memory."""
-        return self.bench.cluster.device.seconds(0, num_bytes)
+        return self.bench.machine(self.config).device.seconds(0, num_bytes)

@@ -73,6 +73,19 @@ def test_longer_and_shorter_numbers_have_rates_of_their_own():
             Device("toy", 100.0, 30.0, 1e9, **{name: -1})
 
 
+def test_memory_has_rates_of_its_own_for_numbers_that_are_widened():
+    own = {"bfloat16_memory_bytes_per_s": 10.0, "float16_memory_bytes_per_s": 5.0}
+    cpu = Device("toy", 100.0, 30.0, 1e9, memory_efficiency=0.5, **own)
+    names = "float32", "float64", "bf16", ml_dtypes.bfloat16, "fp16", np.float16, "fp8"
+    assert [cpu.computing_in(x).seconds(0, 30) for x in names] == [2, 2, 6, 6, 12, 12, 2]
+    assert [cpu.computing_in(x).flops_per_s for x in names] == [100] * len(names)
+    assert DEVICE.computing_in("bf16") == DEVICE.computing_in("fp16") == DEVICE
+    for name in own:
+        for wrong in (-1, np.inf):
+            with pytest.raises(ArgumentError, match=f"{name} is {wrong}"):
+                Device("toy", 100.0, 30.0, 1e9, **{name: wrong})
+
+
 @pytest.mark.parametrize(
     ("name", "tflops"),
     [("bf16", 989.4), ("FP16", 989.4), ("fp8", 1978.9), ("float8", 1978.9), ("fp32", 67), ("FP64", 67), ("f4", 67)],

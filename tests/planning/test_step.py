@@ -2,6 +2,7 @@
 
 import re
 from copy import deepcopy
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -362,6 +363,19 @@ def test_where_messages_take_no_time_the_rest_is_exact(mesh):
     free = H100.with_(inside=Link(0.0, inf), between=Link(0.0, inf))
     config, bench = Config(**SMALL | {"global_batch_size": 8} | mesh), Workbench(free, 4)
     assert planned(config, bench).step.seconds == pytest.approx(execute(config, bench).seconds, rel=2e-3)
+
+
+@pytest.mark.parametrize("mesh", [{"method": "dp"}, {"zero": 2}, {"zero": 3}], ids=str)
+def test_numbers_that_are_widened_are_slow_in_passes_sums_and_updates(mesh):
+    """Of memory twenty times slower, all parts of a step are felt; each is predicted as it is executed."""
+    device = replace(H100.device, bfloat16_memory_bytes_per_s=H100.device.memory_bytes_per_s / 20)
+    free = {"inside": Link(0.0, inf), "between": Link(0.0, inf)}
+    config = Config(**SMALL | {"global_batch_size": 8} | mesh)
+    bench = Workbench(H100.with_(device=device, **free), 4)
+    plan = planned(config, bench)
+    assert plan.step.seconds == pytest.approx(execute(config, bench).seconds, rel=2e-3)
+    assert plan.step.seconds > 10 * planned(config, Workbench(H100.with_(**free), 4)).step.seconds
+    assert planned(Config(**vars(config) | {"precision": "fp16"}), bench).step.seconds < plan.step.seconds / 10
 
 
 @pytest.mark.parametrize("zero", [1, 3])
