@@ -154,10 +154,12 @@ def _machine(args: Namespace) -> int:
     with writing(args.machine):
         args.machine.write_text(as_toml(cluster))
     device, link = cluster.device, cluster.inside
+    rates = device.memory_bytes_per_s, device.bfloat16_memory_bytes_per_s, device.float16_memory_bytes_per_s
+    passes = " / ".join(f"{rate / 1e9:.3g}" for rate in rates)
     print(
         f"each of {counted(ranks[0], 'rank')}: products of float32 {device.flops_per_s / 1e9:.3g} GFLOP/s, of float64 "
-        f"{device.float64_flops_per_s / 1e9:.3g}, operations between them {device.memory_bytes_per_s / 1e9:.3g} GB/s; "
-        f"messages alpha {seconds(link.latency_s)}, 1/beta {link.bytes_per_s / 1e9:.3g} GB/s"
+        f"{device.float64_flops_per_s / 1e9:.3g}; operations between them {passes} GB/s (float32 / bfloat16 / "
+        f"float16); messages alpha {seconds(link.latency_s)}, 1/beta {link.bytes_per_s / 1e9:.3g} GB/s"
     )
     if crowded := crowding(ranks[0]):
         print(crowded)
