@@ -289,6 +289,16 @@ def test_one_rank_trains_and_leaves_its_folder(text, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("method", ["ddp", "async"])
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_without_validation_says_nothing_of_it(text, tmp_path, capsys, method):
+    words = ["--world=virtual", "--ranks=2", f"--method={method}", "--data", text, "--out", str(tmp_path)]
+    assert main(["train", *words, "--steps=4", *SMALL, "--validation-windows=0"]) == 0
+    out = capsys.readouterr().out
+    assert "tokens/s" in out
+    assert not re.search(r"valid\.|validation (loss|text)|\bnan\b", out)
+
+
+@pytest.mark.parametrize("method", ["ddp", "async"])
 def test_a_run_whose_files_cannot_be_written_has_shown_its_results(text, tmp_path, capsys, method):
     (tmp_path / "run" / "trace.json").mkdir(parents=True)
     words = [f"--method={method}", "--data", text, "--out", str(tmp_path / "run"), "--steps=4", *SMALL]

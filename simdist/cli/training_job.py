@@ -109,12 +109,13 @@ class TrainingJob:
             for _ in trainer.run(asked):
                 pass
             return
-        with Progress(trainer.config.steps, trainer.done, folder.say) as progress:
+        validates = trainer.config.validation_windows > 0
+        with Progress(trainer.config.steps, trainer.done, folder.say, validates=validates) as progress:
             for text in notes:
                 progress.say(text)
             if trainer.comm.device.words:
                 progress.say(f"on {trainer.comm.device.words}")
-            if trainer.config.validation_windows:
+            if validates:
                 progress.say(_entropies(trainer.text))
             for line in trainer.run(asked):
                 progress.step(line)
@@ -129,14 +130,16 @@ class TrainingJob:
         self, run: AsynchronousRun, asked: Interrupts | None, folder: RunFolder | None, notes: Sequence[str]
     ) -> None:
         """Train without a common step; the log's lines come when all ranks have stopped."""
-        if folder:
-            _tell(folder, "\n".join([*notes, _entropies(run.text)]))
+        validates = run.config.validation_windows > 0
+        told = [*notes, *([_entropies(run.text)] if validates else [])]
+        if folder and told:
+            _tell(folder, "\n".join(told))
         headed = False
         for lines in run.run(asked):
             if folder and lines:
                 for line in lines:
                     folder.write_line(line)
-                _tell(folder, table(lines, head=not headed))
+                _tell(folder, table(lines, not headed, validates))
                 headed = True
         if folder and run.diverged_at:
             _tell(folder, _diverged(run.diverged_at))

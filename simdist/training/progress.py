@@ -10,7 +10,7 @@ from simdist.training.trainer import Line
 
 __all__ = ["Progress", "table"]
 
-_HEAD = f"{'step':>7}  {'train':>7}  {'valid.':>7}  {'tokens/s':>11}  {'in comm.':>8}  {'sent a step':>13}"
+_LOSSES = ("train", "valid.")
 
 
 class Progress:
@@ -18,10 +18,14 @@ class Progress:
 
     Args:
         log: called with what is shown.
+        validates: whether the run has validation losses.
     """
 
-    def __init__(self, steps: int, done: int = 0, log: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self, steps: int, done: int = 0, log: Callable[[str], None] = lambda text: None, *, validates: bool = True
+    ) -> None:
         self._log = log
+        self._validates = validates
         # A bar in a file, or in what mpirun passes on, would be one long line.
         self._bar: Any = tqdm(total=steps, initial=done, unit="step", leave=False) if sys.stderr.isatty() else None
         self._headed = False
@@ -30,9 +34,9 @@ class Progress:
         """A step is done; where it ended an interval, its line."""
         if line is not None:
             if not self._headed:
-                self.say(_HEAD)
+                self.say(_head(self._validates))
                 self._headed = True
-            self.say(_text(line))
+            self.say(_text(line, self._validates))
         if self._bar is not None:
             self._bar.update()
 
@@ -52,14 +56,20 @@ class Progress:
             self._bar.close()
 
 
-def table(lines: Iterable[Line], head: bool = True) -> str:
+def table(lines: Iterable[Line], head: bool = True, validates: bool = True) -> str:
     """Several lines as `Progress` shows them, below the header if `head`."""
-    return "\n".join([*([_HEAD] if head else []), *map(_text, lines)])
+    return "\n".join([*([_head(validates)] if head else []), *(_text(line, validates) for line in lines)])
 
 
-def _text(line: Line) -> str:
+def _head(validates: bool) -> str:
+    losses = "".join(f"  {name:>7}" for name in _LOSSES[: 1 + validates])
+    return f"{'step':>7}{losses}  {'tokens/s':>11}  {'in comm.':>8}  {'sent a step':>13}"
+
+
+def _text(line: Line, validates: bool) -> str:
+    losses = "".join(f"  {_loss(loss)}" for loss in (line.train_loss, line.validation_loss)[: 1 + validates])
     return (
-        f"{line.step:>7}  {_loss(line.train_loss)}  {_loss(line.validation_loss)}  {line.tokens_per_s:>11,.0f}  "
+        f"{line.step:>7}{losses}  {line.tokens_per_s:>11,.0f}  "
         f"{line.communication_share:>8.0%}  {line.sent_bytes:>11,} B"
     )
 

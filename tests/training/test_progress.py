@@ -23,6 +23,15 @@ def test_a_loss_keeps_to_its_column():
     assert lines[1].split()[1:3] == ["1.5e+25", "nan"]
 
 
+def test_without_validation_there_is_no_column_for_it(capsys):
+    with Progress(100, validates=False) as progress:
+        progress.step(LINE._replace(validation_loss=nan))
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["step", "train", "tokens/s"]
+    assert line.split()[:3] == ["50", "2.5000", "123,457"]
+    assert len(line) == len(head)
+
+
 def test_the_log_is_told_the_same(capsys):
     told = []
     with Progress(100, 50, told.append) as progress:
