@@ -160,7 +160,8 @@ class Trainer:
             rank_prefix(origin, self.comm, per_rank=False, has_state=True)
         if origin.step >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {origin.step} are done; give more to go on")
-        self.done, state = restore_state(root, self.comm, self.method, origin.step)
+        with origin.read_with(self.config.optimizer):
+            self.done, state = restore_state(root, self.comm, self.method, origin.step)
         self._targets = state.targets
         self._loss = state.loss if self.data.rank == 0 else 0.0
         self._auxiliary_loss = state.auxiliary_loss if self.comm.rank == 0 else 0.0

@@ -17,12 +17,13 @@ times follow from seeds, only where two ranks come within microseconds of each o
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, CorruptCheckpoint
+from simdist.errors import ArgumentError, CheckpointMismatch, CorruptCheckpoint
 from simdist.nn import Parameters
 from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.methods import SERVED, gossips
@@ -40,11 +41,13 @@ class Origin(NamedTuple):
         step: after which it was written.
         method: the one that wrote it; "" for those with a common step.
         ranks: how many wrote it.
+        optimizer: of the run that wrote it; "" if it does not say.
     """
 
     step: int
     method: str
     ranks: int
+    optimizer: str = ""
 
     @property
     def optimizer_per_rank(self) -> bool:
@@ -55,6 +58,20 @@ class Origin(NamedTuple):
     def weights_per_rank(self) -> bool:
         """Whether it has weights for each rank."""
         return gossips(self.method)
+
+    @contextmanager
+    def read_with(self, optimizer: str) -> Iterator[None]:
+        """A context for reading it into a run with this optimizer: its CheckpointMismatch names both, if they differ.
+
+        Not every other optimizer is refused: one without any state misses none.
+        """
+        try:
+            yield
+        except CheckpointMismatch as error:
+            if self.optimizer in ("", optimizer):
+                raise
+            told = f"the optimizer of the checkpoint is {self.optimizer}, and that of this run {optimizer}"
+            raise CheckpointMismatch(f"{told}: {error}") from error
 
 
 class AsynchronousState(NamedTuple):
@@ -86,11 +103,18 @@ def read_origin(root: Path, comm: Communicator, step: int | None = None) -> Orig
 
     def look() -> str:
         manifest = read_manifest(root, step)
-        found = manifest.extra.get("asynchronous") if isinstance(manifest.extra, dict) else None
-        method = str(found.get("method", ""))[:20] if isinstance(found, dict) else ""
-        return json.dumps([manifest.step, method, manifest.num_ranks])
+        method = _word(manifest.extra, "asynchronous", "method")
+        optimizer = _word(manifest.extra, "run", "config", "optimizer")
+        return json.dumps([manifest.step, method, manifest.num_ranks, optimizer])
 
     return Origin(*json.loads(on_rank_0(comm, look)))
+
+
+def _word(extra: Any, *keys: str) -> str:
+    """What a checkpoint's extra, which may be anything, has under these keys, as a short text; "" if nothing."""
+    for key in keys:
+        extra = extra.get(key, "") if isinstance(extra, dict) else ""
+    return str(extra)[:100]
 
 
 def save_checkpoint(

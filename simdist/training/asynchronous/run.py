@@ -188,7 +188,8 @@ class AsynchronousRun:
         if origin.step >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {origin.step} are done; give more to go on")
         wanted = self._role.wanted(origin)
-        state = load_checkpoint(root, self.comm, self.model.parameters, wanted, origin, self.num_workers)
+        with origin.read_with(self.config.optimizer):
+            state = load_checkpoint(root, self.comm, self.model.parameters, wanted, origin, self.num_workers)
         self._role.restore(wanted, state)
         self._seconds = state.common.seconds
         self._validation.resume(self.done, state.judged)

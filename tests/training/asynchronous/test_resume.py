@@ -250,7 +250,10 @@ def test_ranks_may_be_others_and_so_may_the_method(tmp_path, text, way, p, later
             ArgumentError,
             "8 steps are done, and local",
         ),
-        ({"method": "bsp"}, 3, {"optimizer": "adamw"}, 3, CheckpointMismatch, "no tensor 'adamw.m/"),
+        (
+            *({"method": "bsp"}, 3, {"optimizer": "adamw"}, 3, CheckpointMismatch),
+            "the optimizer of the checkpoint is sgd, and that of this run adamw: .* no tensor 'adamw.m/",
+        ),
         (
             *({"method": "local-sgd"}, 3, {"method": "ddp"}, 2, ArgumentError),
             "is of 3 ranks by local-sgd, each with an optimizer's state of its own; this run's have it in common",
