@@ -1,7 +1,7 @@
 """Schedule: the learning rate at each step of a run."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simdist.errors import ArgumentError, require_known, require_least, require_more
@@ -29,7 +29,7 @@ class Schedule:
                    |  warmup  |
 
     Args:
-        peak: the highest rate; above 0.
+        peak: the highest rate; above 0, and finite.
         steps: of the whole run; later ones stay at the final rate.
         shape: after the warm-up "cosine" (half a wave), "linear", "quadratic" (as with LARS), "constant", or
             "inverse-sqrt" (as of the first Transformer), which halves whenever there are four times as many steps.
@@ -59,12 +59,18 @@ class Schedule:
     def __post_init__(self) -> None:
         require_known("shape of a schedule", self.shape, SHAPES)
         require_more("peak", self.peak, 0)
+        if self.peak == math.inf:
+            raise ArgumentError(f"peak is {self.peak}; needs a finite rate")
         require_least("steps", self.steps, 1)
         require_least("warmup_steps", self.warmup_steps, 0)
         if not 0 <= self.start <= self.peak or not 0 <= self.floor <= 1:
             raise ArgumentError(
                 f"start is {self.start} and floor {self.floor}; needs 0 <= start <= peak = {self.peak}, 0 <= floor <= 1"
             )
+        if isinstance(self.drops, str) or not isinstance(self.drops, Sequence):
+            raise ArgumentError(f"drops is {self.drops!r:.60}; needs a sequence of steps, such as (30, 60, 80)")
+        for i, at in enumerate(self.drops):
+            require_least(f"drops[{i}]", at, 0)
 
     def __call__(self, step: int) -> float:
         """The learning rate of this step, the first of which is 0."""

@@ -74,5 +74,14 @@ def test_arguments_have_limits():
     for wrong in ({"peak": 0}, {"steps": 0}, {"warmup_steps": -1}, {"start": 2.0}, {"floor": -0.1}, {"floor": 1.1}):
         with pytest.raises(ArgumentError, match=f"{next(iter(wrong))}"):
             Schedule(**{"peak": 1.0, "steps": 10, **wrong})
+    for peak in (float("inf"), float("nan")):
+        with pytest.raises(ArgumentError, match=f"peak is {peak}; needs"):
+            Schedule(peak, 10)
+    for drops in (30, "30", {30}):
+        with pytest.raises(ArgumentError, match="drops is .*30.*; needs a sequence of steps, such as"):
+            Schedule(1.0, 90, drops=drops)
+    for drops in ((30, -1), (30, "60")):
+        with pytest.raises(ArgumentError, match=r"drops\[1\] is .*; needs"):
+            Schedule(1.0, 90, drops=drops)
     with pytest.raises(UnknownNameError, match="did you mean 'cosine'"):
         Schedule(1.0, 10, "cosin")
