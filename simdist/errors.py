@@ -173,7 +173,7 @@ def as_declared(formula: Callable[P, T]) -> Callable[P, T]:
     4 * np.int32(2**30) is 0.
 
     Raises:
-        ArgumentError: when called with others.
+        ArgumentError: when called with others, or where the formula divides by 0 or exceeds a float.
     """
     takes, kinds = signature(formula), formula.__annotations__
 
@@ -185,11 +185,15 @@ def as_declared(formula: Callable[P, T]) -> Callable[P, T]:
             return formula(*args, **kwargs)  # which fails, too, and names the formula
         for name, value in given.arguments.items():
             kind = kinds.get(name)
-            if kind in (float, int) or (kind == float | None and value is not None):
-                given.arguments[name] = _plain(name, value, kind is int)
+            if kind in (float, int) or (kind in (float | None, int | None) and value is not None):
+                given.arguments[name] = _plain(name, value, kind in (int, int | None))
             elif isinstance(kind, type) and kind is not bool:
                 require_kind(name, value, kind)
-        return formula(*given.args, **given.kwargs)
+        try:
+            return formula(*given.args, **given.kwargs)
+        except ArithmeticError as error:
+            told = ", ".join(f"{name}={value!r:.30}" for name, value in given.arguments.items())
+            raise ArgumentError(f"{formula.__name__}({told}) has no finite value: {error}") from error
 
     return checked
 

@@ -202,5 +202,6 @@ def _uniform(seed: int, rank: int, step: int) -> float:
 def _require(**numbers: float) -> None:
     """Raise ArgumentError unless these are finite and at least 0."""
     for name, value in numbers.items():
-        if not 0 <= value < math.inf:
+        require_least(name, value, 0)
+        if value == math.inf:
             raise ArgumentError(f"{name} is {value!r}; needs at least 0, and less than infinity")

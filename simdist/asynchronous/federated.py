@@ -28,7 +28,7 @@ from simdist.arrays import Array, charge, clear
 from simdist.asynchronous.compute_time import ComputeTime, Constant
 from simdist.collectives import broadcast
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.optim import SGD
 
 __all__ = ["Federation", "Round", "local_updates", "uplink_bytes"]
@@ -46,12 +46,13 @@ class Round(NamedTuple):
     losses: dict[int, float]
 
 
+@as_declared
 def uplink_bytes(clients: int, fraction: float, rounds: int, num_bytes: int) -> int:
     """The bytes that K clients with data send in this many rounds: max(1, C·K) times the weights per round."""
-    require_least("rounds", rounds, 0)
     return rounds * _sample_size(clients, fraction) * num_bytes
 
 
+@as_declared
 def local_updates(samples: int, clients: int, epochs: int, batch_size: int | None = None) -> float:
     """u = E n / (K B): the mean number of SGD steps that a client makes in a round, if its last batch is whole.
 

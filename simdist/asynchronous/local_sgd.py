@@ -22,7 +22,7 @@ from simdist.arrays import Array, charge
 from simdist.asynchronous.worker import Asked, Worker
 from simdist.collectives import all_reduce
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, require_least, require_more
+from simdist.errors import ArgumentError, as_declared, require_least, require_more
 
 __all__ = ["any_asked", "average", "best_local_steps", "local_sgd", "local_sgd_error", "post_local"]
 
@@ -90,6 +90,7 @@ def local_sgd(
     return averages
 
 
+@as_declared
 def local_sgd_error(
     steps: float,
     ranks: int,
@@ -126,6 +127,7 @@ def local_sgd_error(
     return 2 * excess / (learning_rate * steps) + learning_rate * smoothness * variance / ranks + drift
 
 
+@as_declared
 def best_local_steps(
     seconds: float,
     average_s: float,
@@ -149,6 +151,5 @@ def best_local_steps(
     numbers = {"learning_rate": learning_rate, "excess": excess, "smoothness": smoothness, "variance": variance}
     for name, number in {"seconds": seconds, **numbers}.items():
         require_more(name, number, 0)
-    require_least("average_s", average_s, 0)
     best = math.sqrt(2 * excess * average_s / (learning_rate**3 * smoothness**2 * variance * seconds))
     return max(1.0, best)

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simdist.asynchronous.graphs import Graph
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, as_declared, require_least
 
 __all__ = ["Mixing", "circulant", "circulant_gap", "mean_pairwise", "metropolis", "one_peer_exponential"]
 
@@ -120,6 +120,7 @@ class Mixing:
         return float(np.abs(self.eigenvalues[1:]).max(initial=0.0))
 
 
+@as_declared
 def circulant_gap(size: int, hops: Sequence[int]) -> float:
     """The spectral gap of a mean over a rank and those that are some hops after it, all with the same weight.
 
@@ -162,6 +163,7 @@ def _first_row(size: int, hops: Sequence[int]) -> npt.NDArray[np.float64]:
     return w
 
 
+@as_declared
 def one_peer_exponential(size: int) -> list[Mixing]:
     """The matrices that ranks use in turn: in step k each averages with the one 2^k after it, half and half.
 
@@ -196,6 +198,7 @@ def metropolis(graph: Graph) -> Mixing:
     return Mixing(w)
 
 
+@as_declared
 def mean_pairwise(graph: Graph) -> Mixing:
     """The mean of the matrices of pairwise averaging: a rank drawn at random averages with a neighbour drawn at random.
 

@@ -22,6 +22,7 @@ _SHARES = {  # bytes sent or received, and bytes reduced: (of n, of n (p-1)/p) e
 }
 
 
+@as_declared
 def lower_bound(operation: str, *, ranks: int, num_bytes: int, in_network: bool = False, ports: int = 1) -> Formula:
     """The least latencies, bytes and reduced bytes of a collective, where a rank sends and receives one message at a
     time by each of its ports. Each bound holds by itself: an algorithm that reaches one may exceed another.

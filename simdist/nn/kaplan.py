@@ -15,6 +15,7 @@ __all__ = ["KaplanBest", "kaplan_best", "kaplan_loss", "kaplan_steps_loss"]
 _PETAFLOP_DAY = 1e15 * 86400
 
 
+@as_declared
 def kaplan_loss(
     parameters: float = inf,
     tokens: float = inf,

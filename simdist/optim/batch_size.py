@@ -3,11 +3,12 @@
 import math
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, require_known, require_least, require_more, require_share
+from simdist.errors import ArgumentError, as_declared, require_known, require_least, require_more, require_share
 
 __all__ = ["BatchTrade", "batch_trade", "critical_tokens", "noise_scale", "scaled_learning_rate", "sgd_noise"]
 
 
+@as_declared
 def scaled_learning_rate(
     global_batch_size: int, learning_rate: float = 0.1, batch_size: int = 256, rule: str = "linear"
 ) -> float:
@@ -47,6 +48,7 @@ class BatchTrade(NamedTuple):
     learning_rate: float
 
 
+@as_declared
 def batch_trade(batch_size: float, noise_scale: float) -> BatchTrade:
     """How much data parallelism pays: (steps - 1)(samples - 1) = 1, where both are multiples of the least.
 
@@ -72,6 +74,7 @@ def batch_trade(batch_size: float, noise_scale: float) -> BatchTrade:
     return BatchTrade(steps, 1 + batch_size / noise_scale, 1 / steps)
 
 
+@as_declared
 def critical_tokens(loss: float, scale: float = 2e8, exponent: float = 0.21) -> float:
     """B* / L^(1/α): the critical batch size of a language model at this loss, in tokens; 1.07 million at 3.
 
@@ -91,6 +94,7 @@ def critical_tokens(loss: float, scale: float = 2e8, exponent: float = 0.21) -> 
     return scale / math.pow(loss, 1 / exponent)
 
 
+@as_declared
 def noise_scale(small_size: float, small_squared: float, large_size: float, large_squared: float) -> float:
     """(s - l) / (l/b - s/B): the noise scale tr Σ / |G|², from the lengths of gradients of two batch sizes.
 
@@ -117,6 +121,7 @@ def noise_scale(small_size: float, small_squared: float, large_size: float, larg
     return (small_squared - large_squared) / signal
 
 
+@as_declared
 def sgd_noise(learning_rate: float, batch_size: float, samples: float, momentum: float = 0.0) -> float:
     """η (N/B - 1) / (1-m): how much SGD's steps differ from those along the gradient of all samples.
 

@@ -22,7 +22,7 @@ Ultra-Scale Playbook", appendix A3, which has i = 1.
 
 from math import inf, sqrt
 
-from simdist.errors import require_least, require_more
+from simdist.errors import as_declared, require_least, require_more
 
 __all__ = [
     "data_parallel_tokens",
@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 
+@as_declared
 def data_parallel_tokens(
     flops_per_s: float, bytes_per_s: float, ranks: float = inf, *, sparsity: float = 1.0, itemsize: float = 2
 ) -> float:
@@ -59,6 +60,7 @@ def data_parallel_tokens(
     return _intensity(flops_per_s, bytes_per_s, itemsize) * (1 - 1 / ranks) * sparsity
 
 
+@as_declared
 def tensor_parallel_ranks(ffn_width: float, flops_per_s: float, bytes_per_s: float, itemsize: float = 2) -> float:
     """2/i f W/C: the most ranks with which tensor parallelism is limited by computation, however many tokens there are.
 
@@ -76,6 +78,7 @@ def tensor_parallel_ranks(ffn_width: float, flops_per_s: float, bytes_per_s: flo
     return ffn_width / _intensity(flops_per_s, bytes_per_s, itemsize)
 
 
+@as_declared
 def expert_parallel_width(
     ranks: float,
     flops_per_s: float,
@@ -106,6 +109,7 @@ def expert_parallel_width(
     return _intensity(flops_per_s, bytes_per_s, itemsize) * received / top_k
 
 
+@as_declared
 def pipeline_weights(width: float, flops_per_s: float, bytes_per_s: float, itemsize: float = 2) -> float:
     """i/2 C/W h: the least weights of a stage that computes for as long as the next micro-batch is on its way.
 
@@ -120,6 +124,7 @@ def pipeline_weights(width: float, flops_per_s: float, bytes_per_s: float, items
     return width * _intensity(flops_per_s, bytes_per_s, itemsize)
 
 
+@as_declared
 def mixed_tokens(
     ffn_width: float, flops_per_s: float, data_bytes_per_s: float, tensor_bytes_per_s: float, itemsize: float = 2
 ) -> float:
@@ -140,6 +145,7 @@ def mixed_tokens(
     return _intensity(flops_per_s, data_bytes_per_s, itemsize) / most
 
 
+@as_declared
 def mixed_replicas(
     tokens: float, ffn_width: float, ranks: float, data_bytes_per_s: float = 1.0, tensor_bytes_per_s: float = 1.0
 ) -> float:

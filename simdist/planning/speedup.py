@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 
+@as_declared
 def amdahl_speedup(serial: float, ranks: float) -> float:
     """1 / (s + (1-s)/p): how much sooner p ranks are done with work of one size; never more than 1/s.
 
@@ -46,6 +47,7 @@ def amdahl_speedup(serial: float, ranks: float) -> float:
     return _inverse(serial + (1 - serial) / ranks)
 
 
+@as_declared
 def gustafson_speedup(serial: float, ranks: float) -> float:
     """s + p (1-s): how much more p ranks do in the same time, if the work that is divided grows with them.
 
@@ -82,6 +84,7 @@ def sun_ni_speedup(serial: float, ranks: float, growth: float) -> float:
     return (serial + divided) / (serial + divided / ranks)
 
 
+@as_declared
 def karp_flatt_share(speedup: float, ranks: float) -> float:
     """(1/S - 1/p) / (1 - 1/p): the serial share s with which Amdahl's law has this speedup, as measured on p ranks.
 
@@ -117,6 +120,7 @@ def universal_speedup(serial: float, crosstalk: float, ranks: float) -> float:
     return _inverse(serial + (1 - serial) / ranks + with_others)
 
 
+@as_declared
 def universal_ranks(serial: float, crosstalk: float) -> float:
     """√((1-s)/κ): the number of ranks with which `universal_speedup` is highest; infinity without crosstalk.
 
@@ -131,6 +135,7 @@ def universal_ranks(serial: float, crosstalk: float) -> float:
     return sqrt((1 - serial) / crosstalk) if crosstalk else inf
 
 
+@as_declared
 def isoefficient_work(overhead: float, efficiency: float) -> float:
     """E/(1-E) T_o: the work W with which ranks are busy with it for the share E of their time.
 

@@ -17,7 +17,7 @@ GPU/CPU Clusters" (BytePS).
 from math import pi, sin, sqrt
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, require_least, require_more
+from simdist.errors import ArgumentError, as_declared, require_least, require_more
 
 __all__ = [
     "Served",
@@ -45,6 +45,7 @@ class Served(NamedTuple):
     link_bytes: float
 
 
+@as_declared
 def byteps_bytes(num_bytes: float, workers: int, servers: int = 0) -> Served:
     """2n(n-1) M / (n² + kn - 2k): what passes through each link in a synchronous step, on n workers and k servers.
 
@@ -69,6 +70,7 @@ def byteps_bytes(num_bytes: float, workers: int, servers: int = 0) -> Served:
     return Served((n - k) * m / whole, 2 * (n - 1) * m / whole if k else 0.0, 2 * n * (n - 1) * m / whole)
 
 
+@as_declared
 def server_bytes(num_bytes: float, workers: int, servers: int = 1) -> Served:
     """max(1, n/k) M: what passes through the busiest link in a step, on n workers and k servers that share M evenly.
 
@@ -89,6 +91,7 @@ def server_bytes(num_bytes: float, workers: int, servers: int = 1) -> Served:
     return Served(0.0, num_bytes / servers, num_bytes * max(1, workers / servers))
 
 
+@as_declared
 def implicit_momentum(workers: int) -> float:
     """1 - 1/P: the momentum that asynchrony amounts to, on average, if no worker waits and all are equally fast.
 
@@ -109,6 +112,7 @@ def implicit_momentum(workers: int) -> float:
     return 1 - 1 / workers
 
 
+@as_declared
 def mean_staleness(workers: int, gradients: int = 1) -> float:
     """(P-1)/c: how many updates old the weights of a gradient are, on average, if no worker waits.
 
@@ -128,6 +132,7 @@ def mean_staleness(workers: int, gradients: int = 1) -> float:
     return (workers - 1) / gradients
 
 
+@as_declared
 def delayed_rate(curvature: float, delay: float) -> float:
     """2/λ sin(π / (4τ+2)): the learning rate up to which SGD is stable, if gradients are of weights τ updates old.
 
@@ -151,6 +156,7 @@ def delayed_rate(curvature: float, delay: float) -> float:
     return 2 / curvature * sin(pi / (4 * delay + 2))
 
 
+@as_declared
 def ssp_regret(updates: float, workers: int, staleness: float, *, distance: float, slope: float) -> float:
     """4 F L √(2(s+1)P / T): the most by which the mean loss of T updates exceeds the least.
 
@@ -165,6 +171,7 @@ def ssp_regret(updates: float, workers: int, staleness: float, *, distance: floa
     return 4 * distance * slope * sqrt(2 * (staleness + 1) * workers / updates)
 
 
+@as_declared
 def ssp_rate(update: float, workers: int, staleness: float, *, distance: float, slope: float) -> float:
     """F / (L √(2(s+1)P t)): the learning rate η_t for which the bound holds.
 

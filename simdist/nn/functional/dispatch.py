@@ -27,11 +27,12 @@ import numpy as np
 from simdist.arrays import Array, charge, moved
 from simdist.arrays.matmul import vecdot
 from simdist.arrays.working import rounded, widened
-from simdist.errors import require_least
+from simdist.errors import as_declared, require_least
 
 __all__ = ["Route", "Routes", "assign", "capacity", "combine", "combine_backward", "dispatch", "dispatch_backward"]
 
 
+@as_declared
 def capacity(tokens: int, experts: int, factor: float, top_k: int = 1) -> int:
     """The number of slots that an expert has for a group: tokens / experts · factor, rounded up.
 

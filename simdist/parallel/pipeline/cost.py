@@ -9,6 +9,7 @@ import numpy as np
 
 from simdist.arrays import Array, Ledger, metered, phantom, recorded, unmetered
 from simdist.cluster import Device
+from simdist.errors import as_declared
 from simdist.nn import Model
 from simdist.parallel.pipeline.memory import Memory
 from simdist.parallel.pipeline.times import Times
@@ -29,6 +30,7 @@ class LayerCost(NamedTuple):
         return self.forward + self.backward_input + self.backward_weight
 
 
+@as_declared
 def zero_bubble_layer(width: int, heads: int, context: int, sequences: int = 1) -> tuple[LayerCost, Memory]:
     """The operations and bytes of a GPT block for one micro-batch, as the zero-bubble paper counts them.
 

@@ -22,6 +22,7 @@ from simdist.parallel.pipeline.schedules.rows import alternate, forwards
 __all__ = ["seq1f1b", "terapipe_s"]
 
 
+@as_declared
 def terapipe_s(slices_s: Sequence[float], stages: int) -> float:
     """Σ t + (p-1) max t: how long it takes until all slices have passed through equal stages, one after the other.
 

@@ -13,11 +13,12 @@ Source: Young 1974, CACM 17(9), 530-531; Daly 2006, Future Generation Computer S
 
 from math import exp, expm1, inf, sqrt
 
-from simdist.errors import require_least, require_more
+from simdist.errors import as_declared, require_least, require_more
 
 __all__ = ["daly_interval_s", "expected_s", "goodput", "young_interval_s"]
 
 
+@as_declared
 def young_interval_s(checkpoint_s: float, failure_s: float) -> float:
     """√(2 δ M): the τ that loses the least time, if failures are rare: M is much longer than δ.
 
@@ -31,6 +32,7 @@ def young_interval_s(checkpoint_s: float, failure_s: float) -> float:
     return sqrt(2 * checkpoint_s * failure_s)
 
 
+@as_declared
 def daly_interval_s(checkpoint_s: float, failure_s: float) -> float:
     """√(2 δ M) (1 + ⅓ √(δ/2M) + δ/18M) - δ, or M from δ = 2M on: very nearly the τ for which `expected_s` is least.
 
@@ -47,6 +49,7 @@ def daly_interval_s(checkpoint_s: float, failure_s: float) -> float:
     return first * (1 + sqrt(share) / 3 + share / 9) - checkpoint_s if share < 1 else failure_s
 
 
+@as_declared
 def expected_s(
     work_s: float, interval_s: float, checkpoint_s: float, failure_s: float, restart_s: float = 0.0
 ) -> float:
@@ -72,6 +75,7 @@ def expected_s(
     return each * work_s / interval_s if work_s else 0.0
 
 
+@as_declared
 def goodput(interval_s: float, checkpoint_s: float, failure_s: float, restart_s: float = 0.0) -> float:
     """T divided by `expected_s`: the share of the time that is work and not lost, or effective training time ratio.
 

@@ -161,7 +161,7 @@ def test_what_cannot_be_is_refused():
             mean_staleness(*wrong)
     with pytest.raises(ArgumentError, match="0 updates of 1 workers, and staleness 0; needs at least 1, 1 and 0"):
         ssp_regret(0, 1, 0, distance=1, slope=1)
-    with pytest.raises(ArgumentError, match="staleness -1"):
+    with pytest.raises(ArgumentError, match="staleness is -1"):
         ssp_rate(1, 1, -1, distance=1, slope=1)
     with pytest.raises(ArgumentError, match="slope is 0; needs more than 0"):
         ssp_rate(1, 1, 0, distance=1, slope=0)
