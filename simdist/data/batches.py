@@ -101,10 +101,12 @@ class Batches:
         Slices differ by at most one window, so a rank's mean gradient must be weighted by its number of windows.
 
         Raises:
-            ArgumentError: there is no such rank.
+            ArgumentError: there is no such step or rank.
         """
-        if not 0 <= rank < ranks:
-            raise ArgumentError(f"rank is {rank} of {ranks}; needs at least 0 and less than {ranks}")
+        for name, number, least in (("step", step, 0), ("rank", rank, 0), ("ranks", ranks, 1)):
+            require_whole(name, number, least)
+        if rank >= ranks:
+            raise ArgumentError(f"rank is {rank} of {ranks}; needs less than {ranks}")
         numbers = self.numbers(step)
         run = partition(len(numbers), ranks)[rank]
         return Part(self.split.windows(numbers[run]), np.arange(run.start, run.stop), len(numbers))

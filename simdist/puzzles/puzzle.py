@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from simdist.errors import ArgumentError
@@ -53,8 +54,8 @@ class Puzzle:
         Raises:
             ArgumentError: there is no such hint.
         """
-        if not 1 <= number <= len(self.hints):
-            raise ArgumentError(f"puzzle {self.number} has hints 1 to {len(self.hints)}, not {number}")
+        if not isinstance(number, Integral) or not 1 <= number <= len(self.hints):
+            raise ArgumentError(f"puzzle {self.number} has hints 1 to {len(self.hints)}, not {number!r:.60}")
         rest = f" (hint({number + 1}) says more)" if number < len(self.hints) else ""
         print(f"Hint {number} of {len(self.hints)}: {self.hints[number - 1]}{rest}")
 
@@ -100,8 +101,8 @@ def puzzle(number: int) -> Puzzle:
     Raises:
         ArgumentError: there is no such puzzle.
     """
-    if number not in _PUZZLES:
-        raise ArgumentError(f"there is no puzzle {number!r}; puzzles() lists them")
+    if not isinstance(number, Integral) or number not in _PUZZLES:
+        raise ArgumentError(f"there is no puzzle {number!r:.60}; puzzles() lists them")
     return _PUZZLES[number]
 
 

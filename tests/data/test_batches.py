@@ -111,3 +111,9 @@ def test_no_two_seeds_are_rounded_to_one():
     assert not np.array_equal(*large)
     with pytest.raises(ArgumentError, match=f"seed is {2**63}; needs less than"):
         replace(batches(), seed=2**63)
+
+
+@pytest.mark.parametrize(("name", "value"), [("step", -1), ("step", 0.5), ("rank", 0.5), ("rank", "0"), ("ranks", 1.5)])
+def test_there_is_no_such_part(name, value):
+    with pytest.raises(ArgumentError, match=f"{name} is {value!r}; needs (at least|a whole)"):
+        batches().part(**{"step": 0, "rank": 0, "ranks": 2} | {name: value})

@@ -144,7 +144,13 @@ def test_what_is_no_function_is_no_answer(answer):
     assert "a function" in repr(puzzle(2).check(answer))
 
 
-@pytest.mark.parametrize("number", [0, -1, 1000, "one", None])
+@pytest.mark.parametrize("number", [0, 1000, "1", None, [1], 1.5])
+def test_there_is_no_such_hint(number):
+    with pytest.raises(ArgumentError, match="puzzle 2 has hints 1 to "):
+        puzzle(2).hint(number)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1000, "one", None, [1], 1.5])
 def test_there_is_no_such_puzzle(number):
     with pytest.raises(ArgumentError, match="there is no puzzle"):
         puzzle(number)
