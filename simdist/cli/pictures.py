@@ -19,7 +19,6 @@ from simdist.training.text import Text
 
 __all__ = ["draw", "draw_asynchronous"]
 
-_NAMES = ("loss", "loss_by_time", "timeline", "schedule", "memory", "experts", "waiting", "staleness", "consensus")
 _DRAWN_STEPS = 3
 
 
@@ -86,8 +85,6 @@ def _losses(lines: Sequence[Line], points: Sequence[plots.Point], text: Text, me
 
 
 def _save(folder: Path, figures: Mapping[str, Figure]) -> None:
-    """Write the figures, and remove those of an earlier run."""
-    for name in _NAMES:
-        (folder / f"{name}.png").unlink(missing_ok=True)
+    """Write the figures, whose names are of `PICTURES`."""
     for name, figure in figures.items():
         figure.savefig(folder / f"{name}.png")

@@ -31,6 +31,12 @@ CLUSTER = "cluster.toml"
 """The file in a run's folder that describes the cluster of its virtual ranks."""
 REPORT = "report.txt"
 """The file in a run's folder with its results, written at its end."""
+SAMPLES = "samples.txt"
+"""The file in a run's folder with what its model wrote at its end, if it was not stopped."""
+TRACE = "trace.json"
+"""The file in a run's folder with the record of its last steps."""
+PICTURES = ("loss", "loss_by_time", "timeline", "schedule", "memory", "experts", "waiting", "staleness", "consensus")
+"""The pictures in a run's folder, drawn at its end: those of them that there is something to draw for."""
 SCHEDULE = "schedule.txt"
 """The file in a run's folder with the rows of a user's own schedule."""
 
@@ -52,7 +58,7 @@ class RunFolder:
                          for an asynchronous run also of who waited, and of staleness or consensus error
 
     Args:
-        path: the folder; created if missing. Files of an earlier run in it that wrote no report are replaced.
+        path: the folder; created if missing. Files of an earlier run in it are replaced, its results removed.
         lines, log: of the run that this one continues, as `history` gives them.
         again: whether that run's files are in this folder.
 
@@ -76,6 +82,7 @@ class RunFolder:
             if not again and (self.path / REPORT).exists():
                 raise ArgumentError(f"{path} has the report of an earlier run: name another folder, or remove this one")
             self._lock()
+            self._remove_results()
             if rows:  # kept for a resumed run, as the user's file may change
                 (self.path / SCHEDULE).write_text(rows, encoding="utf-8")
                 config = replace(config, schedule=str((self.path / SCHEDULE).absolute()))
@@ -117,6 +124,12 @@ class RunFolder:
         except OSError:  # a file system without locks
             pass
 
+    def _remove_results(self) -> None:
+        """Remove what a run before has left at its end: one that is stopped sooner might not replace it."""
+        for name in (REPORT, SAMPLES, TRACE, *(f"{picture}.png" for picture in PICTURES)):
+            if (self.path / name).is_file():
+                (self.path / name).unlink()
+
     def close(self) -> None:
         """Let other runs write to it."""
         self._unlock()
@@ -140,13 +153,13 @@ class RunFolder:
         """Write texts by the model, each after its prompt."""
         told = [f"{_text(prompt)}\n--- goes on ---\n{_text(written)}\n" for prompt, written in samples]
         with self.writing():
-            (self.path / "samples.txt").write_text("\n======\n".join(told), encoding="utf-8")
+            (self.path / SAMPLES).write_text("\n======\n".join(told), encoding="utf-8")
 
     def write_end(self, report: Report, trace: Trace) -> None:
         """Write the report and the record."""
         with self.writing():
             (self.path / REPORT).write_text(f"{report}\n", encoding="utf-8")
-            trace.save(self.path / "trace.json")
+            trace.save(self.path / TRACE)
 
 
 def history(path: str | Path, step: int) -> tuple[list[Line], str]:

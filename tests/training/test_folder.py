@@ -27,6 +27,19 @@ def test_a_run_leaves_its_files(tmp_path):
     assert len(Trace.load(folder.path / "trace.json")) == 1
 
 
+def test_a_run_that_goes_on_begins_without_the_results_of_the_one_before(tmp_path):
+    """It may be stopped before it has any: they would be taken for its own."""
+    folder = RunFolder(tmp_path, Config())
+    folder.write_samples([(b"a", b"b")])
+    folder.write_end(Report(["it ran"], []), Trace([Span(0, "main", "step", 0.0, 1.0)], 1))
+    for name in ("loss.png", "staleness.png", "of_my_own.png"):
+        (tmp_path / name).touch()
+    folder.close()
+    RunFolder(tmp_path, Config(), [LINE], again=True)
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == ["config.toml", "log.txt", "metrics.jsonl", "of_my_own.png"]
+
+
 def test_a_file_is_named_so_that_it_is_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     RunFolder("out", Config(data="text"))
