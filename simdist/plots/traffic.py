@@ -1,10 +1,12 @@
 """Traffic: how many bytes each rank sent to each."""
 
+import math
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import MaxNLocator
 
 from simdist.arrays import Array
 from simdist.errors import ArgumentError, require_kind
@@ -38,8 +40,9 @@ def traffic(trace: Trace, *, width: float = style.COLUMN) -> Figure:
         logarithmic = low > 0 and high > 100 * low
         norm: Normalize = LogNorm(low, high) if logarithmic else Normalize(0, high)
         image = ax.imshow(sent, cmap=_SHADES, norm=norm, interpolation="nearest")
-        bar = fig.colorbar(image, ax=ax, shrink=0.8, format=FuncFormatter(lambda n, _: style.size(n)))
-        bar.set_ticks((np.geomspace(low, high, 5) if logarithmic else np.linspace(0, high, 5)).tolist())
+        bar = fig.colorbar(image, ax=ax, shrink=0.8)
+        marks = _powers(low, high) if logarithmic else _round_numbers(high)
+        bar.set_ticks(list(marks), labels=list(marks.values()))
         bar.ax.minorticks_off()
         bar.outline.set_visible(False)
         ax.set(xlabel="to rank", ylabel="from rank")
@@ -60,6 +63,21 @@ def _write(ax: Axes, matrix: Array, norm: Normalize, room: float) -> None:
             colour = "white" if norm(num_bytes) > 0.45 else style.INK
             text = style.size(num_bytes).replace(" ", "\n")
             ax.text(dst, src, text, ha="center", va="center", fontsize=points, color=colour)
+
+
+def _round_numbers(high: int) -> dict[float, str]:
+    """Marks of a linear scale up to `high`: round numbers of one unit, of bytes whole ones."""
+    length, sign = style.unit_of_bytes(high)
+    locator = MaxNLocator(4, steps=[1, 2, 5, 10], integer=length == 1, min_n_ticks=1)
+    numbers = map(float, locator.tick_values(0, high / length))
+    return {n * length: f"{n:.3g} {sign}" for n in numbers if n * length <= high}
+
+
+def _powers(low: int, high: int) -> dict[float, str]:
+    """Marks of a logarithmic scale: powers of 2, evenly spaced, which are whole numbers of any unit."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    exponents = range(first, last + 1, math.ceil((last - first) / 4))
+    return {2**exponent: style.size(2**exponent) for exponent in exponents}
 
 
 def _finding(matrix: Array, messages: int) -> str:
