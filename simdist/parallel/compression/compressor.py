@@ -1,6 +1,5 @@
 """Compressor: a sum over ranks with fewer bytes sent."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -26,7 +25,8 @@ class Compressor(ABC):
     residuals are added to those of later steps.
 
     A gradient with an Inf or NaN makes the result NaN on all ranks, and is not added to its rank's residual; those
-    of the other ranks keep their gradients, which were not applied.
+    of the other ranks keep their gradients, which were not applied. So it is with one that might take its rank's
+    residual beyond the dtype's range.
 
     One of your own has `_reduce`, and counts what its collectives send:
 
@@ -128,10 +128,11 @@ class Compressor(ABC):
         """Leave the sum in x, and the difference from the exact sum in the residuals; returns nothing."""
 
     def _add_to_residual(self, x: Array) -> bool:
-        """Add x to the residual, if x is finite; returns whether it is."""
-        finite = math.isfinite(largest(x))
+        """Add x to the residual, if that stays finite; returns whether it does. An Inf would never leave it again."""
+        residual = self.state["residual"]
+        finite = largest(residual) + largest(x) <= float(np.finfo(x.dtype).max)
         if finite:
-            np.add(self.state["residual"], x, out=self.state["residual"])
+            np.add(residual, x, out=residual)
         return finite
 
     def _all_reduce(self, x: Array, comm: Communicator) -> None:

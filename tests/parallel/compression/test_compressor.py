@@ -121,6 +121,25 @@ def test_what_is_not_finite_spreads_and_is_forgotten(spmd, name):
     np.testing.assert_allclose(applied + left_over(found), given, rtol=0, atol=1e-12)
 
 
+def test_a_residual_never_exceeds_its_dtype():
+    """Two gradients that are finite, and whose sum is not: their Inf would stay, and every later sum would be NaN."""
+
+    def program(comm):
+        compressor = TopK(np.empty(4, np.float32), share=0.25)
+        applied = []
+        for x in ([3e38, 3e38, 1, 1], [3e38, 3e38, 1, 1], [1, 1, 1, 1], [2, 2, 2, 2]):
+            mine = np.array(x if comm.rank == 0 else [0, 0, 0, 0], np.float32)
+            compressor.reduce(mine, comm)
+            applied.append(mine)
+        return np.array(applied), compressor.state["residual"]
+
+    (applied, left), (others, none) = sd.run(program, 2).results
+    np.testing.assert_array_equal(np.isnan(applied).all(axis=1), [False, True, False, False])
+    np.testing.assert_array_equal(applied, others)
+    given = np.float64([3e38 + 3, 3e38 + 3, 4, 4])
+    np.testing.assert_allclose(np.nansum(applied, axis=0, dtype=np.float64) + left + none, given, rtol=1e-6)
+
+
 def descend(comm, name, steps):
     """Gradient descent on a quadratic of which each rank knows a part: how far from the minimum it ends."""
     rng = np.random.default_rng(0)
