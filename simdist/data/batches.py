@@ -106,7 +106,7 @@ class Batches:
         for name, number, least in (("step", step, 0), ("rank", rank, 0), ("ranks", ranks, 1)):
             require_whole(name, number, least)
         if rank >= ranks:
-            raise ArgumentError(f"rank is {rank} of {ranks}; needs less than {ranks}")
+            raise ArgumentError(f"rank is {rank} of {ranks}; needs at least 0 and less than {ranks}")
         numbers = self.numbers(step)
         run = partition(len(numbers), ranks)[rank]
         return Part(self.split.windows(numbers[run]), np.arange(run.start, run.stop), len(numbers))
