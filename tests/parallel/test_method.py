@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from harness import virtual
 
 from simdist.comm import Mesh
-from simdist.errors import ArrayError
+from simdist.errors import ArrayError, MessageMismatch, UnmatchedMessage
 from simdist.nn import mlp
 from simdist.parallel import Centralized, DataParallel, MapReduce, Recipe, ZeRO
 from simdist.parallel.pipeline import PipeDream, Pipeline, schedule
@@ -106,3 +107,27 @@ def test_a_step_that_failed_leaves_nothing_to_the_next(spmd, make):
     for never, once in spmd(program, 2):
         for own, same in zip(never, once, strict=True):
             np.testing.assert_array_equal(same, own)
+
+
+def test_a_pipeline_that_failed_between_ranks_refuses_to_go_on():
+    """It fails on both, at another place of the row: what one has sent the other has not received."""
+
+    def program(comm):
+        method = Pipeline(mlp(4, 4, 8, 2), Mesh(comm, pp=2), Recipe("sgd"), 0, schedule("1f1b", 2, 4))
+        stage, calls = method.share.stages[0], []
+        backward = stage.backward
+
+        def failing(*args):
+            calls.append(args)
+            if len(calls) == 1 + comm.rank:
+                raise ZeroDivisionError
+            return backward(*args)
+
+        stage.backward = failing
+        with pytest.raises(ZeroDivisionError):
+            method.train([WINDOWS] * 4, 1 / 16, 0.1)
+        with pytest.raises(MessageMismatch, match=f"1f1b failed on rank {comm.rank} of 2 before: messages of that run"):
+            method.train([WINDOWS] * 4, 1 / 16, 0.1)
+
+    with pytest.warns(UnmatchedMessage, match="never"):
+        virtual(program, 2)

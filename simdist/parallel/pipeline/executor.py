@@ -8,7 +8,7 @@ import numpy as np
 
 from simdist.arrays import Array, hold, unmetered
 from simdist.comm import Communicator, Request
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, MessageMismatch
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Part, Value
 from simdist.parallel.pipeline.schedule import Message, Schedule, Step, expected
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
@@ -81,6 +81,7 @@ class Executor:
         self._values: dict[Value, Array] = {}
         self._losses: dict[tuple[int, int], float] = {}
         self._outputs: dict[int, Array] = {}
+        self._failed = False
 
     def run(self, batch: Sequence[MicroBatch], shapes: Sequence[Sequence[int]], stash: Stash | None = None) -> Outcome:
         """Execute the row once.
@@ -92,12 +93,12 @@ class Executor:
 
         Raises:
             Exception: what a stage raises, with a note of stage, rank and micro-batch.
+            MessageMismatch: an earlier run failed on this rank, between others: messages of it may still be on their
+                way, and be taken for this one's. Only a new communicator has none of them.
 
         Cost: the messages of `validate`'s report; for n samples, each has n times the items of its shape.
         """
-        for left in (self._losses, self._contexts, self._values):  # the last two by a run that failed
-            left.clear()
-        self._outputs = {}
+        self._begin()
 
         def shape(value: Value) -> tuple[int, ...]:
             return (len(batch[value.micro_batch].inputs), *shapes[value.like_input_of])
@@ -115,7 +116,21 @@ class Executor:
             if stash is not None:
                 stash.update(place)
         self.messages.finish()
+        self._failed = False
         return Outcome(sum((loss for _, loss in sorted(self._losses.items())), 0.0), self._outputs)
+
+    def _begin(self) -> None:
+        """Drop what an earlier run has left, or refuse to go on if that may be messages."""
+        if self._failed and self._comm.size > 1:
+            name, rank = self._schedule.name, self._comm.rank
+            raise MessageMismatch(
+                f"{name} failed on rank {rank} of {self._comm.size} before: messages of that run may still be on their "
+                "way; needs another communicator"
+            )
+        for left in (self._losses, self._contexts, self._values):  # the last two by a run that failed
+            left.clear()
+        self._outputs = {}
+        self._failed = True
 
     def _act(self, action: Action, batch: Sequence[MicroBatch], stash: Stash | None) -> None:
         """The action at one place of the row, as a span."""
