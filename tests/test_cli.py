@@ -466,7 +466,8 @@ def test_what_a_model_would_cost_that_is_too_big_to_hold(text, tmp_path, capsys)
     model = ["--model=gpt", "--layers=3", "--width=24576", "--heads=8", "--context=32", "--tp=2", "--vocabulary=50000"]
     assert main(["train", *words, *model, "--batch=1", "--precision=bf16", "--out", str(tmp_path / "big")]) == 0
     out = capsys.readouterr().out
-    assert "MFU" in out and "TFLOP/s a rank" in out and "validation loss" not in out and "diverged" not in out
+    assert "MFU" in out and "TFLOP/s a rank" in out
+    assert not any(word in out for word in ("validation loss", "diverged", "nan"))
     assert re.search(r"it does not fit: rank [01], the fullest, holds [\d.]+ GB, and a device has 80 GB", out)
     left = {path.name for path in (tmp_path / "big").iterdir()}
     assert {"memory.png", "timeline.png"} <= left and not {"loss.png", "samples.txt", "checkpoints"} & left

@@ -109,13 +109,13 @@ class TrainingJob:
             for _ in trainer.run(asked):
                 pass
             return
-        validates = trainer.config.validation_windows > 0
-        with Progress(trainer.config.steps, trainer.done, folder.say, validates=validates) as progress:
+        shown = _num_losses(trainer.config)
+        with Progress(trainer.config.steps, trainer.done, folder.say, num_losses=shown) as progress:
             for text in notes:
                 progress.say(text)
             if trainer.comm.device.words:
                 progress.say(f"on {trainer.comm.device.words}")
-            if validates:
+            if shown == 2:
                 progress.say(_entropies(trainer.text))
             for line in trainer.run(asked):
                 progress.step(line)
@@ -130,8 +130,8 @@ class TrainingJob:
         self, run: AsynchronousRun, asked: Interrupts | None, folder: RunFolder | None, notes: Sequence[str]
     ) -> None:
         """Train without a common step; the log's lines come when all ranks have stopped."""
-        validates = run.config.validation_windows > 0
-        told = [*notes, *([_entropies(run.text)] if validates else [])]
+        shown = _num_losses(run.config)
+        told = [*notes, *([_entropies(run.text)] if shown == 2 else [])]
         if folder and told:
             _tell(folder, "\n".join(told))
         headed = False
@@ -139,7 +139,7 @@ class TrainingJob:
             if folder and lines:
                 for line in lines:
                     folder.write_line(line)
-                _tell(folder, table(lines, not headed, validates))
+                _tell(folder, table(lines, not headed, shown))
                 headed = True
         if folder and run.diverged_at:
             _tell(folder, _diverged(run.diverged_at))
@@ -249,6 +249,11 @@ def _resume_notes(done: int, changes: Sequence[str]) -> list[str]:
     """The message of a run that resumes; none otherwise."""
     otherwise = f", with {'; '.join(changes)}" if changes else ""
     return [f"goes on after step {done}{otherwise}"] if done else []
+
+
+def _num_losses(config: Config) -> int:
+    """How many losses a run has: one of phantoms none, another that of training and, if it validates, of that."""
+    return 0 if config.device == "phantom" else 1 + (config.validation_windows > 0)
 
 
 def _diverged(step: int) -> str:

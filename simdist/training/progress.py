@@ -18,14 +18,14 @@ class Progress:
 
     Args:
         log: called with what is shown.
-        validates: whether the run has validation losses.
+        num_losses: how many it shows: of training, and of validation.
     """
 
     def __init__(
-        self, steps: int, done: int = 0, log: Callable[[str], None] = lambda text: None, *, validates: bool = True
+        self, steps: int, done: int = 0, log: Callable[[str], None] = lambda text: None, *, num_losses: int = 2
     ) -> None:
         self._log = log
-        self._validates = validates
+        self._num_losses = num_losses
         # A bar in a file, or in what mpirun passes on, would be one long line.
         self._bar: Any = tqdm(total=steps, initial=done, unit="step", leave=False) if sys.stderr.isatty() else None
         self._headed = False
@@ -34,9 +34,9 @@ class Progress:
         """A step is done; where it ended an interval, its line."""
         if line is not None:
             if not self._headed:
-                self.say(_head(self._validates))
+                self.say(_head(self._num_losses))
                 self._headed = True
-            self.say(_text(line, self._validates))
+            self.say(_text(line, self._num_losses))
         if self._bar is not None:
             self._bar.update()
 
@@ -56,18 +56,18 @@ class Progress:
             self._bar.close()
 
 
-def table(lines: Iterable[Line], head: bool = True, validates: bool = True) -> str:
+def table(lines: Iterable[Line], head: bool = True, num_losses: int = 2) -> str:
     """Several lines as `Progress` shows them, below the header if `head`."""
-    return "\n".join([*([_head(validates)] if head else []), *(_text(line, validates) for line in lines)])
+    return "\n".join([*([_head(num_losses)] if head else []), *(_text(line, num_losses) for line in lines)])
 
 
-def _head(validates: bool) -> str:
-    losses = "".join(f"  {name:>7}" for name in _LOSSES[: 1 + validates])
+def _head(num_losses: int) -> str:
+    losses = "".join(f"  {name:>7}" for name in _LOSSES[:num_losses])
     return f"{'step':>7}{losses}  {'tokens/s':>11}  {'in comm.':>8}  {'sent a step':>13}"
 
 
-def _text(line: Line, validates: bool) -> str:
-    losses = "".join(f"  {_loss(loss)}" for loss in (line.train_loss, line.validation_loss)[: 1 + validates])
+def _text(line: Line, num_losses: int) -> str:
+    losses = "".join(f"  {_loss(loss)}" for loss in (line.train_loss, line.validation_loss)[:num_losses])
     return (
         f"{line.step:>7}{losses}  {line.tokens_per_s:>11,.0f}  "
         f"{line.communication_share:>8.0%}  {line.sent_bytes:>11,} B"

@@ -24,7 +24,7 @@ def test_a_loss_keeps_to_its_column():
 
 
 def test_without_validation_there_is_no_column_for_it(capsys):
-    with Progress(100, validates=False) as progress:
+    with Progress(100, num_losses=1) as progress:
         progress.step(LINE._replace(validation_loss=nan))
     head, line = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["step", "train", "tokens/s"]
