@@ -16,7 +16,7 @@ One program, two worlds:
 What papers say is there as functions: `collectives.formula`, `bench.measure`, `nn.formulas`, the formulas of
 `parallel.zero`, `parallel.tensor`, `parallel.sequence`, `parallel.expert`, `parallel.pipeline` and
 `parallel.compression`, and those of `planning`, `cluster`, `optim`, `asynchronous` and `training.checkpoint`. The
-README lists them.
+README.md of this folder lists them.
 """
 
 from simdist import start  # first: it handles Ctrl-C while the other imports run
