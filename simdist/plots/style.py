@@ -217,8 +217,9 @@ def losses(ax: Axes, found: Sequence[float]) -> None:
 
 def wrapped(text: str, width: float, points: float) -> str:
     """text in lines that fit into `width` inches, at about 0.56 of its size to a letter; no last word is alone."""
-    letters, pair = int(width * 72 / (0.56 * points)), " ".join(text.split()[-2:])
-    kept = text.removesuffix(pair) + pair.replace(" ", "\xa0") if len(pair) <= letters else text
+    letters, words = int(width * 72 / (0.56 * points)), text.split()
+    pair = "\xa0".join(words[-2:])
+    kept = " ".join([*words[:-2], pair] if len(pair) <= letters else words)
     return "\n".join(wrap(kept, letters, break_on_hyphens=False)).replace("\xa0", " ")
 
 

@@ -182,6 +182,12 @@ def test_no_word_is_alone_on_the_last_line(width):
         assert max(map(len, lines)) * 0.56 * 9.1 <= width * 72
 
 
+@pytest.mark.parametrize("text", ["two words. ", " a note of  two words.", "of two\nwords.", "words.", ""])
+def test_no_word_is_repeated_whatever_space_there_is_between(text):
+    """A note that ended with a space ended with its last two words twice."""
+    assert style.wrapped(text, 4.5, 9.1) == " ".join(text.split())
+
+
 def test_two_last_words_longer_than_a_line_are_in_two():
     last = "n" * 27
     assert style.wrapped(f"Loss of {last}", 2, 9.1).split("\n") == ["Loss of", last]
