@@ -21,6 +21,7 @@ class Layer(NamedTuple):
         sent_s: the parts of forward_s and of backward_s in which it needs the links of the second stream.
         held_bytes: the most that passes hold in its forward and in its backward.
         within_bytes: of these, the most that collectives within it take.
+        left_bytes: what passes hold when its backward ends, and its gradients may be reduced.
     """
 
     forward_s: float
@@ -30,6 +31,7 @@ class Layer(NamedTuple):
     sent_s: tuple[float, float] = (0.0, 0.0)
     held_bytes: tuple[float, float] = (0.0, 0.0)
     within_bytes: float = 0.0
+    left_bytes: float = 0.0
 
 
 class Travel(NamedTuple):
@@ -88,6 +90,7 @@ class Streams:
     Attributes:
         now_s: the clock of the main stream.
         held_bytes: the most that layers and a task beside them have held; a caller may begin anew by setting it to 0.
+        waited_bytes: likewise the most that a task took while the main stream waited, for weights or a message.
         collective_bytes: the most that collectives of both streams have taken.
     """
 
@@ -97,7 +100,7 @@ class Streams:
         self._side_s = 0.0
         self._late_s = 0.0
         self._late_bytes = late_bytes
-        self.held_bytes = self.collective_bytes = 0.0
+        self.held_bytes = self.waited_bytes = self.collective_bytes = 0.0
         self._numbers = count()
         self._under_way: list[_Task] = []  # those that may be, but for one that ends before one that takes as much
         self._gathers: dict[int, _Task] = {}  # of units of weights gathered or in flight
@@ -136,6 +139,7 @@ class Streams:
                 task = self._start(self._travel.reduce_s[unit] + more_s, self._travel.reduce_bytes, unit)
                 if self._travel.slots:
                     self._slots[self._travel.slots[unit]] = task
+                self.held_bytes = max(self.held_bytes, layer.left_bytes + self.beside_bytes)
             self._release(layer.begins)
 
     def finish(self) -> float:
@@ -151,6 +155,11 @@ class Streams:
         """Count what a layer holds in its forward (0) or backward (1), with a task that may be under way."""
         self.held_bytes = max(self.held_bytes, layer.held_bytes[direction] + self.beside_bytes)
         self.collective_bytes = max(self.collective_bytes, layer.within_bytes + self.beside_bytes)
+
+    def wait(self) -> None:
+        """Count a task that may be under way while the main stream waits."""
+        self.waited_bytes = max(self.waited_bytes, self.beside_bytes)
+        self.collective_bytes = max(self.collective_bytes, self.beside_bytes)
 
     def _spend(self, seconds: float, sent_s: float) -> None:
         """Let the main stream work for this long, of which it sends for sent_s, spread evenly over it."""
@@ -180,6 +189,7 @@ class Streams:
     def _wait_for(self, units: Sequence[int]) -> None:
         if self._travel.gather_s:
             self._gather_ahead([unit for unit in units if unit not in self._gathers])
+            self.wait()
             for unit in units:
                 self._join(self._gathers[unit])
 

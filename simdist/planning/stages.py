@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from simdist.parallel.pipeline import Times
 from simdist.parallel.pipeline.action import Action, Forward, Part
-from simdist.parallel.pipeline.footprint import working_bytes
+from simdist.parallel.pipeline.footprint import passing_bytes, working_bytes
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import uses
 from simdist.planning.job import Job, Piece
@@ -114,17 +114,13 @@ class Beside:
             self._perform(rank, part)
         return self.streams[rank].now_s
 
-    def before(self, rank: int) -> float:
+    def around(self, rank: int, part: Part) -> tuple[float, float]:
         """See Meanwhile."""
         streams = self.streams[rank]
-        streams.collective_bytes = max(streams.collective_bytes, streams.beside_bytes)
-        return streams.beside_bytes
-
-    def during(self, rank: int, part: Part) -> float:
-        """See Meanwhile."""
-        self.streams[rank].held_bytes = 0.0
+        streams.held_bytes = streams.waited_bytes = 0.0
+        streams.wait()
         self._perform(rank, part)
-        return self.streams[rank].held_bytes
+        return streams.waited_bytes, streams.held_bytes
 
     def _perform(self, rank: int, part: Part) -> None:
         streams, layers = self.streams[rank], self._parts[rank][part.chunk][part.letter]
@@ -158,7 +154,7 @@ def layers_of(job: Job, bound: slice, pieces: Sequence[Piece]) -> dict[str, list
     used = [[i for i, piece in enumerate(pieces) if any(name in piece.ends for name in own)] for own in names] or [[]]
     first, last = uses(used)
     starts = [bound.start, *with_weights[1:], bound.stop]
-    held = working_bytes(job.anatomy.layers[bound])
+    held, left = working_bytes(job.anatomy.layers[bound]), passing_bytes(job.anatomy.layers[bound])
 
     def layers(letter: str) -> Iterator[Layer]:
         for k, own in enumerate(used):
@@ -167,6 +163,7 @@ def layers_of(job: Job, bound: slice, pieces: Sequence[Piece]) -> dict[str, list
             most = max(held[letter][starts[k] - bound.start : starts[k + 1] - bound.start])
             begins, ends = ([i for i in own if edge[i] == k] for edge in (first, last))
             within = max(layer.scratch_bytes for layer in together)
-            yield Layer(seconds, seconds, tuple(begins), tuple(ends), (0.0, 0.0), (most, most), within)
+            passing = left[letter][starts[k] - bound.start]
+            yield Layer(seconds, seconds, tuple(begins), tuple(ends), (0.0, 0.0), (most, most), within, passing)
 
     return {letter: list(layers(letter)) for letter in "FBIW"}

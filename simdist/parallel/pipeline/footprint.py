@@ -20,7 +20,7 @@ from simdist.nn import Model, Noise
 from simdist.parallel.pipeline.memory import Level
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 
-__all__ = ["Footprint", "footprints", "joined", "working_bytes"]
+__all__ = ["Footprint", "footprints", "joined", "passing_bytes", "working_bytes"]
 
 
 class Footprint(NamedTuple):
@@ -170,10 +170,17 @@ def joined(layers: Sequence[Footprint]) -> Footprint:
 
 def working_bytes(layers: Sequence[Footprint]) -> dict[str, list[float]]:
     """By the letter of an action on a stage of these layers: `Footprint.working` of the stage while each works."""
+    return _held(layers, attrgetter("working"))
+
+
+def passing_bytes(layers: Sequence[Footprint]) -> dict[str, list[float]]:
+    """The same when each ends, and keeps nothing itself: only what passes to and from it is there."""
+    return _held(layers, attrgetter("passing"))
+
+
+def _held(layers: Sequence[Footprint], own: Callable[[Footprint], Mapping[str, float]]) -> dict[str, list[float]]:
     kept, beside = _kept(layers), _loose(layers)
-    return {
-        letter: _sums(kept[letter], beside[letter], [layer.working[letter] for layer in layers]) for letter in "FBIW"
-    }
+    return {letter: _sums(kept[letter], beside[letter], [own(layer)[letter] for layer in layers]) for letter in "FBIW"}
 
 
 def _kept(layers: Sequence[Footprint]) -> dict[str, list[float]]:

@@ -35,13 +35,12 @@ class Peaks(NamedTuple):
 
 
 class Meanwhile(Protocol):
-    """What ranks do on another stream during their actions, each of which is asked about once, in the order of rows."""
+    """What ranks do on another stream around their actions, each of which is asked about once, in the order of rows."""
 
-    def before(self, rank: int) -> float:
-        """The most bytes that it takes before a rank's next action."""
-
-    def during(self, rank: int, part: Part) -> float:
-        """The most bytes of this action's micro-batch, as of `Footprint.working`, and of the other stream together."""
+    def around(self, rank: int, part: Part) -> tuple[float, float]:
+        """The most bytes that it takes while the rank waits, before the action or in it, for what the action needs; and
+        the most of the action's micro-batch, as of `Footprint.working`, and of the other stream together.
+        """
 
 
 def peaks(
@@ -123,7 +122,7 @@ class _Walk:
         need = part.needs(number)
         beside, working = 0.0, size * stage.working[letter]
         if self._meanwhile:
-            beside, working = self._meanwhile.before(self._rank), self._meanwhile.during(self._rank, part)
+            beside, working = self._meanwhile.around(self._rank, part)
         self.num_bytes = max(self.num_bytes, self._kept + self._waiting + beside)
         self.let_go([need] if need else [])
         others = self._kept - (size * stage.levels[part.follows].after if part.follows else 0.0)
