@@ -174,8 +174,9 @@ def working_bytes(layers: Sequence[Footprint]) -> dict[str, list[float]]:
 
 
 def passing_bytes(layers: Sequence[Footprint]) -> dict[str, list[float]]:
-    """The same when each ends, and keeps nothing itself: only what passes to and from it is there."""
-    return _held(layers, attrgetter("passing"))
+    """The same when each ends: what passes to and from it is there still and, in W, all that I has left for that."""
+    pending = sum(layer.levels["I"].after for layer in layers)
+    return _held(layers, attrgetter("passing")) | {"W": [pending] * len(layers)}
 
 
 def _held(layers: Sequence[Footprint], own: Callable[[Footprint], Mapping[str, float]]) -> dict[str, list[float]]:
