@@ -25,7 +25,7 @@ def running_stream(line: Line) -> str:
 
 
 class ThreadWork(Work):
-    """A call that runs on the thread of a `ThreadStream`, which gives it what it was made with itself."""
+    """A call that runs on the thread of a `ThreadStream`, whose communicator, line and asker it gets."""
 
     def __init__(self, call: Callable[[], Any], comm: Communicator, line: Line, asker: Line) -> None:
         self._call = call
