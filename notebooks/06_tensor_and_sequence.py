@@ -25,6 +25,7 @@ from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.parts import MeshParts
 from simdist.parallel.precision import precision
 from simdist.parallel.sequence import RINGS, Even, RingAttention, UlyssesAttention, Zigzag, ring_attention_cost
+from simdist.parallel.tensor import ColumnParallelLinear, Overlapped, RowParallelLinear, Sharded
 from simdist.plots import attention_work, shards, style, timeline
 
 GIB = 2**30
@@ -180,8 +181,8 @@ with style.styled():
 fig
 
 # %% [markdown]
-# Beyond one node, more ranks make the step slower. Tensor parallelism communicates in every layer, and its messages do
-# not overlap with computation, because the next product needs their sum. So use it inside a node, where links are fast.
+# Beyond one node, more ranks make the step slower. Tensor parallelism communicates in every layer, and no product can
+# begin before the messages have brought what it needs. So use it inside a node, where links are fast.
 #
 # ## The rest of the layer
 #
@@ -198,6 +199,48 @@ for name, shared in (("norms etc. kept on all ranks", False), ("norms etc. split
 
 # %% [markdown]
 # The ranks send more, because they do not keep the gathered input of a split layer either: backward gathers it again.
+#
+# ## Products while tokens travel
+#
+# To gather all tokens and then multiply them is one way to do it. Another is a ring: multiply your own tokens while
+# those of the rank before you arrive, then these while the next ones arrive, and so on. Partial sums leave in the same
+# way: compute your part of one rank's sum while the parts of others come in, add both, and send them on. The bytes are
+# the same, but now they travel during the products (Wang et al. 2023). Here is an MLP of four ranks in forward, first
+# its columns, then its rows:
+
+# %%
+mlp = Shape(layers=1, width=4096, heads=32, context=8192)
+
+
+def forward(comm, region):
+    there, h = region(comm, "ring"), mlp.width
+    columns = ColumnParallelLinear("hidden", h, 4 * h, there, std=0.02, bias=False)
+    rows = RowParallelLinear("thought", 4 * h, h, there, std=0.02, bias=False)
+    for layer in (columns, rows):
+        layer.w.data = phantom(layer.w.shape, np.float16)
+    x = phantom((1, mlp.context // comm.size, h), np.float16)
+    with comm.span("forward"):
+        rows.forward(columns.forward(x)[0])
+
+
+in_turn, overlapped = (sd.run(forward, 4, cluster=H100, args=(region,)) for region in (Sharded, Overlapped))
+print(f"in turn    {in_turn.elapsed_s * 1e3:.2f} ms")
+print(f"overlapped {overlapped.elapsed_s * 1e3:.2f} ms")
+timeline(overlapped.trace)
+
+# %% [markdown]
+# Only what is longer than a product beside it, or comes last, takes time of its own. In the whole model, with
+# attention, which sends nothing, and with backward:
+
+# %%
+print("tp 4               forward + backward")
+for context in (2048, 8192):
+    for name, options in (("in turn", {}), ("overlapped", {"tp_overlap": True})):
+        seconds, *_ = measured(replace(wide, context=context), {"tp": 4}, sequence_parallel=True, **options)
+        print(f"{context:6} tokens, {name:11}{seconds * 1e3:9.2f} ms")
+
+# %% [markdown]
+# A model of time cannot show one cost of it: several small products may be slower than one large one.
 #
 # ## Splitting the sequence
 #
@@ -378,7 +421,8 @@ for p in (1, 2, 4):
 #
 # * A layer split by columns, followed by one split by rows, needs one all-reduce in forward and one in backward.
 #   Attention is split in the same way, by heads.
-# * The messages of tensor parallelism do not overlap with computation, so use it where links are fastest.
+# * Tensor parallelism sends messages in every layer, so use it where links are fastest. They overlap with products if
+#   tokens are sent and multiplied in runs.
 # * A sequence can be split, too. Ulysses exchanges tokens for heads; ring attention passes keys and values round, and a
 #   zigzag balances its work.
 #
@@ -387,7 +431,9 @@ for p in (1, 2, 4):
 #
 # **Read:** [`simdist/parallel/tensor/linear.py`](../simdist/parallel/tensor/linear.py) and
 # [`region.py`](../simdist/parallel/tensor/region.py) (Shoeybi et al. 2019, *Megatron-LM*, arXiv 1909.08053; Korthikanti
-# et al. 2022, arXiv 2205.05198); [`simdist/parallel/sequence/`](../simdist/parallel/sequence/) (Jacobs et al. 2023,
-# *DeepSpeed Ulysses*, arXiv 2309.14509; Liu, Zaharia, Abbeel 2023, *Ring attention*, arXiv 2310.01889).
+# et al. 2022, arXiv 2205.05198); [`overlapped.py`](../simdist/parallel/tensor/overlapped.py) (Wang et al. 2023,
+# *Overlap Communication with Dependent Computation via Decomposition*, ASPLOS);
+# [`simdist/parallel/sequence/`](../simdist/parallel/sequence/) (Jacobs et al. 2023, *DeepSpeed Ulysses*, arXiv
+# 2309.14509; Liu, Zaharia, Abbeel 2023, *Ring attention*, arXiv 2310.01889).
 #
 # **Next:** [experts](07_experts.ipynb): many MLPs, of which each token uses only a few.

@@ -57,7 +57,7 @@ print(f"ideal: forward and backward split evenly, messages free: {ideal_s * 1e3:
 # | axis | what it splits | what it sends | when |
 # |---|---|---|---|
 # | `dp` | the batch; with ZeRO state, gradients, weights | gradients, weights | once per step, overlapping backward |
-# | `tp` | each layer, and the tokens between layers | activations | four times per block, without overlap |
+# | `tp` | each layer, and the tokens between layers | activations | four times per block, overlapped if in runs |
 # | `pp` | between layers | activations between stages | once per micro-batch and stage; bubbles |
 # | `sp` | each text (sequence) | keys and values, or heads | in each block |
 # | `ep` | the experts | tokens | four times per block |
@@ -471,7 +471,7 @@ for name, (sizes, *more) in ways.items():
     assert state < found[name].gib
 
 # %% [markdown]
-# 2. **Use `tp` only inside a node.** It communicates in every block, without overlap.
+# 2. **Use `tp` only inside a node.** It communicates in every block, and at best part of it overlaps.
 # 3. **Use `pp` over the slow links**, with several micro-batches per stage; or use `dp`, if backward takes long enough
 #    to hide its communication.
 # 4. **Use `dp` for the rest**, with ZeRO 1, which sends no more bytes than plain data parallelism.

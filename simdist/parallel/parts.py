@@ -19,6 +19,7 @@ from simdist.parallel.tensor import (
     ColumnParallelExperts,
     ColumnParallelLinear,
     Entrance,
+    Overlapped,
     Region,
     Replicated,
     RowParallelExperts,
@@ -86,6 +87,8 @@ class MeshParts(Parts):
         mesh: of all ranks that train together.
         sequence_parallel: whether activations between the layers that are split over tp are sharded along the
             sequence.
+        tp_overlap: whether they then enter and leave those layers in runs, while products of other runs are computed:
+            see `Overlapped`.
         attention: the attention over texts that are split along sp, one of `ATTENTIONS`.
         algorithm: of the collectives on tp: "ring", or "auto".
         all_to_all: the algorithm of the exchanges on ep and, of Ulysses, on sp.
@@ -116,6 +119,7 @@ class MeshParts(Parts):
         mesh: Mesh,
         *,
         sequence_parallel: bool = False,
+        tp_overlap: bool = False,
         attention: str = "ring",
         algorithm: str = "auto",
         all_to_all: str = "auto",
@@ -130,7 +134,7 @@ class MeshParts(Parts):
         self.data = mesh.group("dp", "ep")
         self.split = _SPLITS[attention](mesh.sp) if mesh.sp.size > 1 else None
         self.sequence_parallel = sequence_parallel and mesh.tp.size > 1
-        kind: type[Region] = Sharded if self.sequence_parallel else Replicated
+        kind: type[Region] = (Overlapped if tp_overlap else Sharded) if self.sequence_parallel else Replicated
         self.region = kind(mesh.tp, algorithm)
         self._names: set[str] = set()  # of all parameters
         self._cut: dict[str, set[str]] = {"ep": set(), "sp": set(), "tp": set()}  # along each axis

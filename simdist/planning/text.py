@@ -20,8 +20,9 @@ __all__ = ["details", "fit_text", "headline", "mesh_text", "overview", "run_text
 
 _LEGEND = (
     "8 of 2: eight micro-batches of two windows. Shares of a step: communication within layers, of which only ring",
-    "attention's and, by overlap_degree, experts' overlaps (layers), waiting for other stages (bubble), waiting for",
-    "gradients and gathered weights, not overlapped (gradients), updating weights (update); the rest is computing.",
+    "attention's and, by overlap_degree, experts' and, by tp_overlap, linear maps' overlaps (layers), waiting for",
+    "other stages (bubble), waiting for gradients and gathered weights, not overlapped (gradients), updating weights",
+    "(update); the rest is computing.",
     "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of all devices' peak;",
     "above 100% where attention on long windows skips those scores.",
     "Memory: of arrays. Drivers, NCCL and fragmentation take some GB more.",
@@ -74,6 +75,9 @@ def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) ->
     at_peak = device.flops_efficiency == device.memory_efficiency == 1
     marks = {
         "tp 4s: with sequence parallelism.": any(p.config.sequence_parallel for p in plans),
+        "tp 4so: and by tp_overlap, tokens on their way while others are multiplied.": any(
+            p.config.tp_overlap for p in plans
+        ),
         "zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding).": any(p.config.shards for p in plans),
         "sp 4u: Ulysses; sp 4: ring attention.": "sp" in axes,
     }
@@ -116,7 +120,8 @@ def _line(plan: Plan, bench: Workbench, axes: Sequence[str]) -> list[str]:
     """The cells of a plan, in the columns of `_head`."""
     config, sizes, step = plan.config, plan.sizes, plan.step
     windows = config.global_batch_size // (sizes["dp"] * sizes["ep"] * config.micro_batches)
-    marks = {"tp": "s" if config.sequence_parallel else "", "sp": "u" if config.ulysses else ""}
+    sharded = "so" if config.tp_overlap else "s" if config.sequence_parallel else ""
+    marks = {"tp": sharded, "sp": "u" if config.ulysses else ""}
     return [
         *(f"{sizes[axis]}{marks.get(axis, '')}" for axis in axes),
         zero_text(config),

@@ -102,7 +102,7 @@ class Workbench:
     def cut(self, config: Config) -> tuple[Hashable, ...]:
         """All settings that the cost of layers depends on, except the windows."""
         axes = (getattr(config, axis) for axis in CUTTING)
-        how = config.precision, config.sequence_parallel, config.ulysses, config.overlap_degree
+        how = config.precision, config.sequence_parallel, config.tp_overlap, config.ulysses, config.overlap_degree
         return (*_model(config), *how, *axes)
 
     def bounds(self, config: Config, num_stages: int) -> list[slice]:

@@ -132,6 +132,7 @@ class Config:
     dp: int = option("ranks", 0, "data-parallel replicas; 0 for as many as the ranks allow")
     tp: int = option("ranks", Per("model", gpt=1), "ranks that split the heads and columns of each layer", least=1)
     sequence_parallel: bool = option("ranks", Per("model", gpt=False), "with tp: split tokens between those layers too")
+    tp_overlap: bool = option("ranks", Per("model", gpt=False), "with sequence_parallel: send during products")
     sp: int = option("ranks", Per("model", gpt=1), "ranks that split the tokens of each window", least=1)
     ulysses: bool = option("ranks", Per("model", gpt=False), "with sp: each rank attends with some of the heads")
     ring_attention: bool = option("ranks", Per("model", gpt=False), "with sp: keys and values travel round")
@@ -220,8 +221,7 @@ class Config:
     temperature: float = option("log", 0.8, "of those texts: 0 takes the likeliest byte")
 
     def __post_init__(self) -> None:
-        given = sized({name: value for name, value in vars(self).items() if value is not None})
-        for name, value in typed(given).items():
+        for name, value in typed(sized({k: given for k, given in vars(self).items() if given is not None})).items():
             object.__setattr__(self, name, value)
         for name, what in options():  # first of all, because names imply other settings
             object.__setattr__(self, name, what.named(getattr(self, name)))

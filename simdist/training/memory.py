@@ -1,13 +1,15 @@
 """Memory: what each rank of a run should hold of its model, by the formulas."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simdist.arrays import partition
 from simdist.cluster import Cluster
 from simdist.collectives.registry import choose
 from simdist.comm import Communicator
-from simdist.nn.memory import Cut
+from simdist.nn import Shape
+from simdist.nn.memory import Cut, activations
 from simdist.parallel import Centralized, Learner, MapReduce, ZeRO
 from simdist.parallel.memory import Prediction, replicated_memory
 from simdist.parallel.pipeline import Pipeline
@@ -55,10 +57,18 @@ def predictions(
         if size is not None and cut.ring:
             block_bytes = sequences * size.context * size.key_value_width // cut.inside * itemsize
             ring_bytes = ring_attention_bytes(sp, block_bytes, itemsize)
+        if size is not None and config.tp_overlap:  # a run of tokens, or of slots, leaves while another arrives
+            ring_bytes = max(ring_bytes, 2 * _run_bytes(size, sequences, itemsize, cut))
         calls = _before(method), step
         beside = scratch(cluster or comm.cluster, *calls, itemsize, ring_bytes, config.algorithm)
         _add(found, "communication", sum(beside))
     return found
+
+
+def _run_bytes(size: Shape, sequences: int, itemsize: int, cut: Cut) -> int:
+    """The most bytes that this rank has outside of a region, and that enter it: what a layer inside keeps of them."""
+    kept = activations(replace(size, recompute="none"), sequences, itemsize, cut)
+    return max(each.num_bytes for each in kept if each.layer in (".qkv", ".hidden", ".experts.hidden"))
 
 
 def _add(found: dict[str, Prediction], category: str, num_bytes: int) -> None:

@@ -220,6 +220,8 @@ def _check_axes(config: Config) -> None:
         _check_idle(config)
     if config.sequence_parallel and config.tp == 1:
         raise ArgumentError("sequence_parallel is on, and tp 1; it is for tp of 2 and more")
+    if config.tp_overlap and not config.sequence_parallel:
+        raise ArgumentError("tp_overlap is on, and sequence_parallel off; it is for tokens that are split over tp")
     if config.overlap_degree > 1 and config.ep == 1:
         raise ArgumentError(f"overlap_degree is {config.overlap_degree}, and ep 1; it is for ep of 2 and more")
     ways = [way for way in ("ulysses", "ring_attention") if getattr(config, way)]

@@ -21,7 +21,7 @@ from simdist.training.models import build, shape
 from simdist.training.pipeline_report import PipelinePrediction, predicted_pipeline
 from simdist.training.shared_memory import shared_memory_bytes
 from simdist.training.text import Text
-from simdist.training.traffic import Call, calls, predicted_seconds, ring_attention, sent, transfer_seconds
+from simdist.training.traffic import Call, calls, predicted_seconds, rings, sent, transfer_seconds
 from simdist.training.trainer import Line, Trainer
 from simdist.words import aligned, counted
 
@@ -227,7 +227,7 @@ def _rows(
     took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
     messages, sent_bytes = (prediction.messages[0], prediction.taken[0].sent_bytes) if prediction else (0, 0)
     measured = sent(trace)
-    ring = ring_attention(trace, trainer.config.sp or 1, itemsize)  # whose messages belong to no collective, either
+    ring = rings(trace, trainer.config.sp or 1, trainer.config.tp or 1, itemsize)  # beside collectives
     predicted_s = sum(predicted_seconds(cluster, call, itemsize) * n for call, n in step.items())
     shared = shared_memory_bytes(trace, step, comm, itemsize)
     return [

@@ -19,18 +19,19 @@ from simdist.collectives.registry import choose, find
 from simdist.comm import Communicator
 from simdist.comm.virtual.world import run_virtual
 from simdist.parallel.sequence import RINGS, ring_attention_cost
+from simdist.parallel.tensor import OVERLAPPED
 from simdist.trace import Span, Trace
 from simdist.trace.kind import COLLECTIVES, kind
 from simdist.training.profiler import STEP
 
 __all__ = [
     "Call",
-    "RingAttention",
+    "Rings",
     "Scratch",
     "calls",
     "last_step",
     "predicted_seconds",
-    "ring_attention",
+    "rings",
     "scratch",
     "sent",
     "transfer_seconds",
@@ -123,12 +124,12 @@ def sent(trace: Trace) -> tuple[int, int]:
     return len(sends), sum(sends)
 
 
-class RingAttention(NamedTuple):
-    """What a rank sends in all passes of ring attention of a step.
+class Rings(NamedTuple):
+    """What a rank sends round rings while it works, in a step: in ring attention, and in overlapped tensor parallelism.
 
     Attributes:
-        messages, sent_bytes: counted by `ring_attention_cost`.
-        formula_bytes: by the paper, in which derivatives have no more bytes than what they are of.
+        messages, sent_bytes: by `ring_attention_cost`, and of each gather or sum t-1 runs.
+        formula_bytes: by the papers; in that of ring attention derivatives have no more bytes than what they are of.
     """
 
     messages: int = 0
@@ -136,23 +137,26 @@ class RingAttention(NamedTuple):
     formula_bytes: int = 0
 
 
-def ring_attention(trace: Trace, ranks: int, itemsize: int) -> RingAttention:
-    """Of rank 0 in the last step on the record, by its passes; 0 where it has none.
+def rings(trace: Trace, sp: int, tp: int, itemsize: int) -> Rings:
+    """Of rank 0 in the last step on the record, by its spans; 0 where it has none.
 
     Args:
-        ranks: of each ring.
+        sp, tp: the ranks of each ring, of attention and of tensor parallelism.
         itemsize: of keys and values.
 
     Source: Liu, Zaharia, Abbeel 2023, arXiv 2310.01889: a block of keys and values goes from each rank to the next,
-    while that works on another.
+    while that works on another. For tensor parallelism see `Overlapped`.
     """
-    found = RingAttention()
+    found = Rings()
     for span in last_step(trace):
         if span.name in RINGS:
             backward = span.name == RINGS[1]
-            cost = ring_attention_cost(ranks, span.bytes, itemsize, backward=backward)
-            formula = (2 if backward else 1) * (ranks - 1) * span.bytes
-            found = RingAttention(*map(add, found, (cost.messages, cost.sent_bytes, formula)))
+            cost = ring_attention_cost(sp, span.bytes, itemsize, backward=backward)
+            formula = (2 if backward else 1) * (sp - 1) * span.bytes
+            found = Rings(*map(add, found, (cost.messages, cost.sent_bytes, formula)))
+        elif span.name in OVERLAPPED:
+            sent_bytes = (tp - 1) * span.bytes
+            found = Rings(*map(add, found, (tp - 1, sent_bytes, sent_bytes)))
     return found
 
 

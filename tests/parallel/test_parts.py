@@ -60,11 +60,11 @@ def recomputed(comm, recompute, halves, attention):
     return whole_gradients(comm, sizes, shape, halves=halves, attention=attention, sequence_parallel=True)
 
 
-@pytest.mark.slow(but=2)
-@pytest.mark.parametrize("sequence_parallel", [False, True], ids=["tensor", "sequence"])
+@pytest.mark.slow(but=3)
+@pytest.mark.parametrize(("sharded", "overlap"), [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("sizes", [{"ep": 2, "tp": 2}, {"ep": 2, "sp": 2, "tp": 2}], ids=str)
-def test_experts_and_other_axes(sizes, sequence_parallel):
-    check(virtual, sizes, EXPERTS, sequence_parallel=sequence_parallel)
+def test_experts_and_other_axes(sizes, sharded, overlap):
+    check(virtual, sizes, EXPERTS, sequence_parallel=sharded, tp_overlap=overlap)
 
 
 @pytest.mark.slow

@@ -29,7 +29,16 @@ def check(mesh, most):
 
 @pytest.mark.slow(but=6)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-@pytest.mark.parametrize("cut", [{}, {"tp": 2, "sequence_parallel": True}, {"sp": 2}], ids=str)
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {},
+        {"tp": 2, "sequence_parallel": True},
+        {"tp": 2, "sequence_parallel": True, "tp_overlap": True},
+        {"sp": 2},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize(("pp", "micro_batches"), [(1, 4), (2, 4), (4, 8)])
 @pytest.mark.parametrize("schedule", ONE_WAY + BOTH_WAYS)
 def test_peaks_follow_from_the_order_of_actions(schedule, pp, micro_batches, cut, recompute):

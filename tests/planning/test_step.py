@@ -49,6 +49,7 @@ MESHES = [
     {"pp": 2, "micro_batches": 4, "zero": 3, "schedule": "interleaved-1f1b"},
     {"tp": 2},
     {"tp": 8, "sequence_parallel": True, "recompute": "selective"},
+    {"tp": 4, "sequence_parallel": True, "tp_overlap": True, "zero": 2, "micro_batches": 2},
     {"sp": 2},
     {"sp": 4, "ulysses": True, "zero": 1},
     {"pp": 4, "micro_batches": 8},
@@ -56,6 +57,7 @@ MESHES = [
     {"pp": 2, "micro_batches": 4, "schedule": "interleaved-1f1b", "zero": 1},
     {"pp": 2, "tp": 4, "sequence_parallel": True, "micro_batches": 4, "schedule": "zb-v"},
     {"pp": 2, "sp": 2, "micro_batches": 4, "schedule": "zb-h1"},
+    {"pp": 2, "tp": 2, "sequence_parallel": True, "tp_overlap": True, "micro_batches": 4, "schedule": "zb-h1"},
     {"pp": 4, "micro_batches": 8, "schedule": "dualpipe", "optimizer": "sgd"},
     {"model": "mlp", "hidden_layers": 6, "zero": 3},
     {"model": "mlp", "hidden_layers": 6, "pp": 4, "micro_batches": 4},
@@ -70,6 +72,7 @@ MESHES = [
     {"optimizer": "muon", "zero": 3, "shards": 4},
     {"optimizer": "muon", "pp": 2, "micro_batches": 4, "zero": 1},
     DEEPSEEK | {"tp": 2, "sequence_parallel": True, "micro_batches": 2},
+    DEEPSEEK | {"tp": 4, "sequence_parallel": True, "tp_overlap": True},
     DEEPSEEK | {"pp": 4, "micro_batches": 8, "flash_attention": True},
 ]
 
@@ -112,7 +115,8 @@ def test_predicted_is_executed(mesh, cluster):
         assert plan.memory[category] == pytest.approx(max(took.memory[r][category] for r in there), rel=1e-9, abs=1)
     for stage, other in enumerate(members(plan.sizes, "pp")):
         passing, there = memory(Job(config, bench))[stage].peaks["communication"], took.memory[other]["communication"]
-        assert there - 16 <= passing <= there * (1.3 if plan.sizes["sp"] > 1 else 1), "but for a norm's"
+        loose = 1.5 if config.tp_overlap else 1.3 if plan.sizes["sp"] > 1 else 1  # rings beside reductions
+        assert there - 16 <= passing <= there * loose, "but for a norm's"
     if config.model == "gpt":  # of a pipeline one more message may be thought to be under way
         most = 1.25 if config.method == "pipeline" else 1
         assert 1 <= plan.memory["buffers"] / took.memory[rank]["buffers"] <= most

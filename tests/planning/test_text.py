@@ -49,6 +49,7 @@ def plan(num_bytes=5e9, **settings):
         ),
         ({"dp": 2, "sp": 2, "ulysses": True}, "2 1 1 2u 0 - 1 of 32 none"),
         ({"dp": 2, "sp": 4}, "2 1 1 4 0 - 1 of 32 none"),
+        ({"dp": 4, "tp": 2, "sequence_parallel": True, "tp_overlap": True}, "4 2so 1 0 - 1 of 16 none"),
         ({"dp": 2, "ep": 2, "experts": 4}, "2 1 1 2 0 - 1 of 16 none"),
     ],
     ids=str,
@@ -61,7 +62,7 @@ def test_a_line_tells_the_whole_way(settings, cells, made_up):
     shares = "20.0%", "25.0%", "15.0%", "10.0%"
     assert line.split() == [*cells.split(), "2", "s", f"{64 * 32 / 2:,.0f}", mfu, *shares, "5", "GB"]
     assert head.split()[:4] == ["dp", "tp", "pp", next((axis for axis in ("sp", "ep") if axis in settings), "zero")]
-    marks = {"ring attention": "sp", "tp 4s": "sequence_parallel", "hybrid sharding": "shards"}
+    marks = {"ring attention": "sp", "tp 4s:": "sequence_parallel", "tp 4so": "tp_overlap", "hybrid sharding": "shards"}
     assert all(any(mark in text for text in below) == (setting in settings) for mark, setting in marks.items())
 
 

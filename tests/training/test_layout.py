@@ -19,6 +19,7 @@ CUT = 3  # in the middle of an interval
 MESHES = [
     ({"tp": 2}, 2),
     ({"tp": 4, "sequence_parallel": True}, 4),
+    ({"tp": 4, "sequence_parallel": True, "tp_overlap": True}, 4),
     ({"dp": 2, "tp": 2}, 4),
     ({"tp": 2, "sequence_parallel": True, "micro_batches": 2, "zero": 2}, 4),
     ({"dp": 2, "tp": 2, "zero": 3, "recompute": "selective"}, 4),
@@ -180,7 +181,9 @@ def test_it_goes_on_otherwise_than_it_began(spmd, settings, tmp_path):
         (ENOUGH | {"ep": 2, "tp": 2}, 4),
         (ENOUGH | {"ep": 2, "sp": 2}, 4),
         (ENOUGH | {"ep": 2, "width": 256}, 2),  # whose exchanges are by messages
+        (ENOUGH | {"ep": 2, "tp": 2, "sequence_parallel": True, "tp_overlap": True}, 4),
         (LLAMA | {"sp": 2, "tp": 2, "sequence_parallel": True}, 4),
+        (LLAMA | {"sp": 2, "tp": 2, "sequence_parallel": True, "tp_overlap": True, "logits": "untied"}, 4),
         (LLAMA | {"sp": 2, "dp": 2, "ulysses": True, "recompute": "selective"}, 4),
         (LATENT | {"sp": 2, "tp": 2}, 4),
         (DEEPSEEK | {"capacity_factor": 4.0, "ep": 2, "tp": 2, "sequence_parallel": True}, 4),
@@ -221,6 +224,7 @@ def test_the_report_predicts_what_the_record_shows(spmd, settings, mesh, p):
         ({"tp": 3}, "4 heads on tp 3 leave 1 over; 4 heads go evenly on tp 1, 2, 4"),
         ({"tp": 8, "heads": 8, "context_bytes": 12, "sequence_parallel": True}, "12 tokens on tp 8 leave 4 over"),
         ({"sequence_parallel": True}, "sequence_parallel is on, and tp 1"),
+        ({"tp": 2, "tp_overlap": True}, "tp_overlap is on, and sequence_parallel off; it is for tokens"),
         ({"tp": 2, "method": "server"}, "tp 2, and method server; needs ddp, dp, zero, fsdp"),
         ({"sp": 2, "ulysses": True, "ring_attention": True}, "ulysses and ring_attention are on; sp takes one of them"),
         ({"ulysses": True}, "ulysses is on, and sp 1; it is for sp of 2 and more"),

@@ -9,18 +9,18 @@ from simdist.nn.functional.matrix import add_sums, product
 __all__ = ["experts_linear", "experts_linear_backward_input", "experts_linear_backward_weight"]
 
 
-def experts_linear(x: Array, w: Array, b: Array | None = None) -> Array:
+def experts_linear(x: Array, w: Array, b: Array | None = None, out: Array | None = None) -> Array:
     """Returns y: (E, m, in_features) to (E, m, out_features), with w (E, in_features, out_features), b (E, …)."""
     if b is None:
-        return product(x, w)
-    y = product(x, w, plus=b[:, None])
+        return product(x, w, out)
+    y = product(x, w, out, plus=b[:, None])
     charge(y.size, 2 * y.nbytes + b.nbytes)
     return y
 
 
-def experts_linear_backward_input(dy: Array, w: Array) -> Array:
+def experts_linear_backward_input(dy: Array, w: Array, out: Array | None = None) -> Array:
     """Returns dx[e] = dy[e] @ w[e].T."""
-    return product(dy, w.swapaxes(-1, -2))
+    return product(dy, w.swapaxes(-1, -2), out)
 
 
 def experts_linear_backward_weight(x: Array, dy: Array, dw: Array, db: Array | None = None) -> None:

@@ -73,17 +73,17 @@ def add_sums(x: Array, axis: int, sums: Array) -> None:
     charge(x.size + sums.size, x.nbytes + 3 * sums.nbytes)
 
 
-def linear(x: Array, w: Array, b: Array | None = None) -> Array:
-    """Returns x @ w + b: (…, in_features) to (…, out_features)."""
-    y = product(as_rows(x), w, plus=b)
+def linear(x: Array, w: Array, b: Array | None = None, out: Array | None = None) -> Array:
+    """Returns x @ w + b, in `out`, contiguous, if given: (…, in_features) to (…, out_features)."""
+    y = product(as_rows(x), w, None if out is None else as_rows(out), plus=b)
     if b is not None:
         charge(y.size, 2 * y.nbytes + b.nbytes)
     return y.reshape(*x.shape[:-1], w.shape[1])
 
 
-def linear_backward_input(dy: Array, w: Array) -> Array:
-    """Returns dx = dy @ w.T, which the layer before waits for."""
-    return product(as_rows(dy), w.T).reshape(*dy.shape[:-1], w.shape[0])
+def linear_backward_input(dy: Array, w: Array, out: Array | None = None) -> Array:
+    """Returns dx = dy @ w.T, in `out`, contiguous, if given; the layer before waits for it."""
+    return linear(dy, w.T, out=out)
 
 
 def linear_backward_weight(x: Array, dy: Array, dw: Array, db: Array | None = None) -> None:

@@ -5,12 +5,15 @@ from simdist.parallel.tensor.experts import ColumnParallelExperts, RowParallelEx
 from simdist.parallel.tensor.formulas import cube_elements, grid_elements, mlp_elements, product_lower_bound
 from simdist.parallel.tensor.linear import ColumnParallelLinear, RowParallelLinear
 from simdist.parallel.tensor.loss import VocabularyParallelCrossEntropy
+from simdist.parallel.tensor.overlapped import OVERLAPPED, Overlapped
 from simdist.parallel.tensor.region import Entrance, Region, Replicated, Sharded
 
 __all__ = [
+    "OVERLAPPED",
     "ColumnParallelExperts",
     "ColumnParallelLinear",
     "Entrance",
+    "Overlapped",
     "Region",
     "Replicated",
     "RowParallelExperts",

@@ -1,5 +1,6 @@
 """Embedding: a table of token vectors with some rows on each rank, used for embeddings and for tied logits."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -117,15 +118,18 @@ class VocabularyParallelTiedLinear(Layer):
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        return f.linear(self.region.enter(x), self.table.data.T), x
+        table = self.table.data
+        return self.region.enter_through(x, len(table), partial(f.linear, w=table.T))[1], x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns dy @ table, summed over the ranks; dy itself is pending."""
-        return self.region.leave(f.linear_backward_input(dy, self.table.data.T)), dy
+        table = self.table.data
+        return self.region.leave_through(dy, table.shape[1], partial(f.linear, w=table)), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add dy.T @ x."""
-        f.linear_backward_weight(pending, self.region.enter(context), self.table.gradient)
+        for x, dy in self.region.each_run(context, pending):
+            f.linear_backward_weight(dy, x, self.table.gradient)
 
 
 def _masked(y: Array, inside: Array) -> Array:

@@ -1,5 +1,7 @@
 """Experts: their linear maps, cut into columns and rows, so that ranks share each expert."""
 
+from functools import partial
+
 from simdist.arrays import Array
 from simdist.nn import Layer, Noise
 from simdist.nn import functional as f
@@ -48,17 +50,19 @@ class ColumnParallelExperts(Layer):
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        b = None if self.b is None else self._own(self.b.data)
-        return f.experts_linear(self.region.enter(x), as_matrices(self.w.data), b), x
+        w, b = as_matrices(self.w.data), None if self.b is None else self._own(self.b.data)
+        return self.region.enter_through(x, w.shape[-1], partial(f.experts_linear, w=w, b=b))[1], x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns the sum of dy @ w.T over the ranks; dy itself is pending."""
-        return self.region.leave(f.experts_linear_backward_input(dy, as_matrices(self.w.data))), dy
+        w = as_matrices(self.w.data)
+        return self.region.leave_through(dy, w.shape[-2], partial(f.experts_linear_backward_input, w=w)), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add to each expert's gradients those of its slots."""
-        db = None if self.b is None else self._own(self.b.gradient)
-        f.experts_linear_backward_weight(self.region.enter(context), pending, as_matrices(self.w.gradient), db)
+        dw, db = as_matrices(self.w.gradient), None if self.b is None else self._own(self.b.gradient)
+        for x, dy in self.region.each_run(context, pending):
+            f.experts_linear_backward_weight(x, dy, dw, db)
 
     def _own(self, b: Array) -> Array:
         """Each expert's biases of this rank's columns."""
@@ -98,13 +102,14 @@ class RowParallelExperts(Layer):
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        y = self.region.leave(f.product(x, self.w.data))
+        y = self.region.leave_through(x, self.w.shape[-1], partial(f.experts_linear, w=self.w.data))
         return (y if self.b is None else f.add(y, rows_of(self.b.data, self.w)[:, None])), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns dy @ w.T; dy of all slots is pending."""
-        dy = self.region.enter(dy)
-        return f.experts_linear_backward_input(dy, self.w.data), dy
+        w = self.w.data
+        dy, dx = self.region.enter_through(dy, w.shape[-2], partial(f.experts_linear_backward_input, w=w))
+        return dx, dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add to each expert's gradients those of its slots; that of b is the same on every rank."""

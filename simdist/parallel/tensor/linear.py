@@ -9,6 +9,8 @@ One after the other they need no message between them: the output of the first i
 Source: Shoeybi et al. 2019, arXiv 1909.08053, section 3.
 """
 
+from functools import partial
+
 from simdist.arrays import Array, partition
 from simdist.comm import Communicator
 from simdist.nn import Layer, Noise, Parameter, Place
@@ -58,17 +60,19 @@ class ColumnParallelLinear(Layer):
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        b = None if self.b is None else self.b.data
-        return f.linear(self.region.enter(x), as_matrix(self.w.data), b), x
+        w, b = as_matrix(self.w.data), None if self.b is None else self.b.data
+        return self.region.enter_through(x, w.shape[1], partial(f.linear, w=w, b=b))[1], x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns dy @ w.T, summed over the ranks; dy itself is pending."""
-        return self.region.leave(f.linear_backward_input(dy, as_matrix(self.w.data))), dy
+        w = as_matrix(self.w.data)
+        return self.region.leave_through(dy, w.shape[0], partial(f.linear_backward_input, w=w)), dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add x.T @ dy and the sum of dy."""
-        db = None if self.b is None else self.b.gradient
-        f.linear_backward_weight(self.region.enter(context), pending, as_matrix(self.w.gradient), db)
+        dw, db = as_matrix(self.w.gradient), None if self.b is None else self.b.gradient
+        for x, dy in self.region.each_run(context, pending):
+            f.linear_backward_weight(x, dy, dw, db)
 
 
 class RowParallelLinear(Layer):
@@ -94,13 +98,13 @@ class RowParallelLinear(Layer):
 
     def forward(self, x: Array, noise: Noise | None = None) -> tuple[Array, Array]:
         """The context is x."""
-        y = self.region.leave(f.linear(x, self.w.data))
+        y = self.region.leave_through(x, self.w.shape[1], partial(f.linear, w=self.w.data))
         return (y if self.b is None else f.add(y, self.b.data)), x
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Returns dy @ w.T; dy of all tokens is pending."""
-        dy = self.region.enter(dy)
-        return f.linear_backward_input(dy, self.w.data), dy
+        dy, dx = self.region.enter_through(dy, self.w.shape[0], partial(f.linear_backward_input, w=self.w.data))
+        return dx, dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add x.T @ dy and the sum of dy over all tokens, which is the same on every rank."""

@@ -18,7 +18,9 @@ section 4.2.2 (along the sequence).
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -29,7 +31,10 @@ from simdist.errors import ArrayError
 from simdist.nn import Noise
 from simdist.nn.layers import Weightless
 
-__all__ = ["Entrance", "Region", "Replicated", "Sharded"]
+__all__ = ["Entrance", "Region", "Replicated", "Sharded", "Through", "by_text"]
+
+Through: TypeAlias = Callable[..., Array]
+"""A function (x, out=None) of activations inside of a region: as of `Region.enter_through`."""
 
 
 @dataclass(eq=False)
@@ -55,6 +60,24 @@ class Region(ABC):
     @abstractmethod
     def tokens(self, count: int) -> Array:
         """The indices, among the tokens inside, of this rank's `count` tokens outside."""
+
+    def enter_through(self, x: Array, features: int, function: Through) -> tuple[Array, Array]:
+        """`enter`, and what a function makes of it: (inside, function(inside)).
+
+        Args:
+            features: of a token in the function's result.
+            function: treats each token by itself.
+        """
+        inside = self.enter(x)
+        return inside, function(inside)
+
+    def leave_through(self, x: Array, features: int, function: Through) -> Array:
+        """`leave` what a function makes of x, which is inside; arguments as of `enter_through`."""
+        return self.leave(function(x))
+
+    def each_run(self, x: Array, y: Array) -> Iterator[tuple[Array, Array]]:
+        """`enter`, in one or more runs of tokens, each with the same tokens of y, which is inside."""
+        yield self.enter(x), y
 
 
 class Replicated(Region):
@@ -98,7 +121,7 @@ class Sharded(Region):
         b, s, h = x.shape
         runs = np.empty_like(x, shape=(t, b, s, h))
         all_gather(x, self.comm, self.algorithm, out=runs)
-        return runs.transpose(1, 0, 2, 3).reshape(b, t * s, h)
+        return by_text(runs)
 
     def leave(self, y: Array) -> Array:
         """(b, s, h) to (b, s/t, h).
@@ -106,19 +129,32 @@ class Sharded(Region):
         Raises:
             ArrayError: the tokens cannot be divided evenly over the ranks.
         """
-        t = self.comm.size
-        if t == 1:
+        if self.comm.size == 1:
             return y
-        b, s, h = y.shape
+        runs = self.runs(y)
+        own = reduce_scatter(runs.copy(), self.comm, algorithm=self.algorithm)
+        return own.copy().reshape(runs.shape[1:])  # a copy, which does not keep the other runs alive
+
+    def runs(self, y: Array) -> Array:
+        """(b, s, h) to (t, b, s/t, h): by the rank whose tokens they are outside.
+
+        Raises:
+            ArrayError: the tokens cannot be divided evenly over the ranks.
+        """
+        t, (b, s, h) = self.comm.size, y.shape
         if s % t:
             raise ArrayError(f"texts of {s} tokens on {t} ranks; needs a multiple of {t} tokens")
-        runs = y.reshape(b, t, s // t, h).transpose(1, 0, 2, 3).copy()
-        own = reduce_scatter(runs, self.comm, algorithm=self.algorithm)
-        return own.copy().reshape(b, s // t, h)  # a copy, which does not keep the other runs alive
+        return y.reshape(b, t, s // t, h).transpose(1, 0, 2, 3)
 
     def tokens(self, count: int) -> Array:
         """A run of `count` tokens."""
         return np.arange(count) + self.comm.rank * count
+
+
+def by_text(runs: Array) -> Array:
+    """(t, b, s, h), runs by rank, to (b, t s, h): whole texts."""
+    t, b, s, h = runs.shape
+    return runs.transpose(1, 0, 2, 3).reshape(b, t * s, h)
 
 
 @dataclass(eq=False)

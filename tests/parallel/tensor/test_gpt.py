@@ -11,7 +11,8 @@ from mesh_training import ONE_LAYER, SHAPE, check, close, joined, serial_gradien
 
 TENSOR = {"sequence_parallel": False}
 SEQUENCE = {"sequence_parallel": True}
-both = pytest.mark.parametrize("options", [TENSOR, SEQUENCE], ids=["tensor", "sequence"])
+OVERLAPPED = {"sequence_parallel": True, "tp_overlap": True}
+both = pytest.mark.parametrize("options", [TENSOR, SEQUENCE, OVERLAPPED], ids=["tensor", "sequence", "overlapped"])
 mostly_sequence = pytest.mark.parametrize("options", [pytest.param(TENSOR, marks=pytest.mark.slow), SEQUENCE])
 
 

@@ -6,7 +6,7 @@ import pytest
 from simdist.arrays import partition
 from simdist.errors import ArgumentError
 from simdist.nn.layers import Linear
-from simdist.parallel.tensor import ColumnParallelLinear, Replicated, RowParallelLinear, Sharded
+from simdist.parallel.tensor import ColumnParallelLinear, Overlapped, Replicated, RowParallelLinear, Sharded
 
 IN, OUT = 24, 48
 X = np.random.default_rng(0).normal(size=(2, 24, IN))
@@ -42,13 +42,13 @@ def run(comm, kind, region):
 
 @pytest.mark.parametrize("t", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("region", [Replicated, Sharded])
+@pytest.mark.parametrize("region", [Replicated, Sharded, Overlapped])
 def test_against_the_whole(spmd, kind, t, region):
     whole = bound(Linear("it", IN, OUT, std=0.3))
     y, context = whole.forward(X)
     dx = whole.backward(context, DY)
     found = spmd(run, t, kind, region)
-    along = 1 if region is Sharded else None
+    along = None if region is Replicated else 1
     for i, expected in enumerate((y, dx)):  # where the features are whole, and where they are cut
         inside = (i == 0) == (kind == "column")
         axis = 2 if inside else along

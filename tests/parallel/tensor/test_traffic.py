@@ -19,10 +19,10 @@ ITEM = 8
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 
 
-def traffic(comm, shape, sequence_parallel):
+def traffic(comm, shape, sequence_parallel, tp_overlap=False):
     """By the half of the work: how often each collective was called, and how many bytes this rank sent."""
     mesh = Mesh(comm, tp=comm.size)
-    model = gpt(shape, MeshParts(mesh, sequence_parallel=sequence_parallel, algorithm="ring"))
+    model = gpt(shape, MeshParts(mesh, sequence_parallel=sequence_parallel, tp_overlap=tp_overlap, algorithm="ring"))
     size = model.parameters.size
     model.parameters.bind(np.empty(size), np.zeros(size))
     model.parameters.initialize(1)
@@ -38,10 +38,10 @@ def traffic(comm, shape, sequence_parallel):
     return found
 
 
-def of_a_block(spmd, t, sequence_parallel, recompute, **more):
+def of_a_block(spmd, t, sequence_parallel, recompute, tp_overlap=False, **more):
     """The difference that one block more makes, by rank: forward and backward."""
     shapes = [replace(SHAPE, layers=n, recompute=recompute, **more) for n in (1, 2)]
-    one, two = (spmd(traffic, t, shape, sequence_parallel) for shape in shapes)
+    one, two = (spmd(traffic, t, shape, sequence_parallel, tp_overlap) for shape in shapes)
     return [np.subtract(b, a).tolist() for a, b in zip(one, two, strict=True)]
 
 
@@ -60,6 +60,14 @@ def test_sequence_parallel(spmd, t):
         way = B * S * H * (t - 1) // t * ITEM
         assert found == [[0, 2, 2, 4 * way], [0, 4, 2, 6 * way]]
         assert 10 * way == ITEM * megatron_tensor_elements(H, S, B, t, sequence_parallel=True)
+
+
+@pytest.mark.parametrize("t", [2, 3, 4, 8])
+def test_overlapped(spmd, t):
+    """The same bytes again, in no collective."""
+    for found in of_a_block(spmd, t, True, "none", tp_overlap=True):
+        way = B * S * H * (t - 1) // t * ITEM
+        assert found == [[0, 0, 0, 4 * way], [0, 0, 0, 6 * way]]
 
 
 @pytest.mark.parametrize("t", [2, 4])
