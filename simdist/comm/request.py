@@ -1,9 +1,12 @@
 """Request: a message in flight, and its status when it is done."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["Request", "Status"]
+if TYPE_CHECKING:
+    from simdist.comm.communicator import Communicator
+
+__all__ = ["Request", "Status", "complete"]
 
 
 class Status(NamedTuple):
@@ -33,3 +36,15 @@ class Request(ABC):
     def over(self) -> bool:
         """Whether it is known to be done: then `wait` returns at once, but must still be called."""
         return self._status is not None
+
+
+def complete(requests: list[Request], comm: "Communicator", what: str) -> None:
+    """Wait for these requests, and forget them: they hold their arrays. If it takes time, it is recorded as `what`.
+
+    Inside of a span of computing this tells when it stands still; the name should begin with "wait".
+    """
+    start_s = comm.clock()
+    while requests:
+        requests.pop().wait()
+    if (end_s := comm.clock()) > start_s:
+        comm.recorder.add(comm.stream_name, what, start_s, end_s)

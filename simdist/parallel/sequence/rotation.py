@@ -18,10 +18,12 @@ import numpy as np
 from simdist.arrays import Array, charge, hold
 from simdist.collectives.ring import Ring
 from simdist.comm import Communicator, Request
+from simdist.comm.request import complete
 
 __all__ = ["rotation", "summed_rotation"]
 
 _BLOCKS, _SUMS = 0, 1  # tags
+_WAITING = "wait for a block"
 
 
 def rotation(own: Array, comm: Communicator) -> Iterator[tuple[int, Array]]:
@@ -40,8 +42,7 @@ def rotation(own: Array, comm: Communicator) -> Iterator[tuple[int, Array]]:
         if step < last:
             requests = [comm.irecv(free, ring.before, _BLOCKS), comm.isend(block, ring.after, _BLOCKS)]
         yield ring.back(step), block
-        for request in requests:
-            request.wait()
+        complete(requests, comm, _WAITING)
         block, free = free, block
 
 
@@ -57,26 +58,25 @@ def summed_rotation(own: Array, comm: Communicator, total: Array) -> Iterator[tu
     ring = Ring(comm.size, comm.rank)
     arrived = np.empty_like(total)
     hold("communication", (total, arrived), "ring attention")
-    send: Request | None = None
+    send: list[Request] = []
     for step, (owner, block) in enumerate(rotation(own, comm)):
         if step == 0:
             yield owner, block, total
             continue
         sums = np.zeros_like(total)
         hold("communication", sums, "ring attention")
-        receive = comm.irecv(arrived, ring.before, _SUMS) if step > 1 else None
+        receive = [comm.irecv(arrived, ring.before, _SUMS)] if step > 1 else []
         yield owner, block, sums
-        if receive is not None:
-            receive.wait()
+        if receive:
+            complete(receive, comm, _WAITING)
             _add(sums, arrived)
-        if send is not None:
-            send.wait()
+        complete(send, comm, _WAITING)
         leaving = sums  # stays alive until it is sent, while the next one is computed
-        send = comm.isend(leaving, ring.after, _SUMS)
-    if send is not None:
-        comm.recv(arrived, ring.before, _SUMS)
+        send = [comm.isend(leaving, ring.after, _SUMS)]
+    if send:
+        complete([comm.irecv(arrived, ring.before, _SUMS)], comm, _WAITING)
         _add(total, arrived)
-        send.wait()
+        complete(send, comm, _WAITING)
 
 
 def _add(x: Array, y: Array) -> None:

@@ -27,6 +27,7 @@ from simdist.arrays import Array, charge, hold, reduction
 from simdist.collectives.buffers import describe, scratch
 from simdist.collectives.ring import Ring
 from simdist.comm import Communicator, Request
+from simdist.comm.request import complete
 from simdist.parallel.tensor.region import Sharded, Through, by_text
 
 __all__ = ["OVERLAPPED", "Overlapped"]
@@ -34,7 +35,7 @@ __all__ = ["OVERLAPPED", "Overlapped"]
 OVERLAPPED = ("overlapped enter", "overlapped leave")
 """The names of the spans; their bytes are those of a run of tokens, of which t-1 are sent."""
 
-_SUM = reduction("sum")
+_SUM, _WAITING = reduction("sum"), "wait for a run"
 
 
 class Overlapped(Sharded):
@@ -63,7 +64,7 @@ class Overlapped(Sharded):
             requests: list[Request] = []
             for step in range(self.comm.size):
                 y = function(runs[ring.back(step + 1)])
-                _wait(requests, comm)
+                complete(requests, comm, _WAITING)
                 if step:
                     _SUM.fold(y, arrived)
                 if step < last:
@@ -95,7 +96,7 @@ class Overlapped(Sharded):
                     coming = inside[ring.back(step + 1)]
                     requests = [comm.irecv(coming, ring.before, step), comm.isend(inside[owner], ring.after, step)]
                 yield owner
-                _wait(requests, comm)
+                complete(requests, comm, _WAITING)
 
     @contextmanager
     def _checked_ring(self, what: str, run: Array) -> Iterator[tuple[Communicator, Ring]]:
@@ -104,12 +105,3 @@ class Overlapped(Sharded):
         with comm.span(what, run.nbytes):
             comm.agree(f"{what} of {describe(run)}")
             yield comm, Ring(comm.size, comm.rank)
-
-
-def _wait(requests: list[Request], comm: Communicator) -> None:
-    """Complete the requests, and forget them: they hold their arrays. Recorded if it takes time."""
-    start_s = comm.clock()
-    while requests:
-        requests.pop().wait()
-    if (end_s := comm.clock()) > start_s:
-        comm.recorder.add(comm.stream_name, "wait for a run", start_s, end_s)
