@@ -21,6 +21,7 @@ from simdist.parallel.pipeline.peaks import Peaks, peak_bytes, peaks
 from simdist.parallel.pipeline.pipedream import PipeDream
 from simdist.parallel.pipeline.pipeline import Pipeline
 from simdist.parallel.pipeline.record import executed, executions, measured_times
+from simdist.parallel.pipeline.replicas import Replicated, pipedream_stages
 from simdist.parallel.pipeline.report import PipelineRow, Taken, compare, mean_memory, paper, predicted_taken, taken
 from simdist.parallel.pipeline.schedule import Message, Schedule, Step, steps
 from simdist.parallel.pipeline.schedules import named, schedule, schedules
@@ -52,6 +53,7 @@ __all__ = [
     "PipeDream",
     "Pipeline",
     "PipelineRow",
+    "Replicated",
     "Schedule",
     "ScheduleCosts",
     "Simulation",
@@ -77,6 +79,7 @@ __all__ = [
     "parse",
     "peak_bytes",
     "peaks",
+    "pipedream_stages",
     "predicted_taken",
     "schedule",
     "schedules",
