@@ -9,7 +9,7 @@ a  width of attention's output, q in most models
 from simdist.errors import ArgumentError, as_declared, require_least
 from simdist.nn.decoding import speculative_speedup
 from simdist.nn.functional.dispatch import capacity
-from simdist.nn.functional.flash import num_flash_pairs
+from simdist.nn.functional.flash import attention_accesses, num_flash_pairs
 from simdist.nn.functional.heads import num_pairs
 from simdist.nn.kaplan import KaplanBest, kaplan_best, kaplan_loss, kaplan_steps_loss
 from simdist.nn.lora import lora_parameters, map_sizes
@@ -39,6 +39,7 @@ __all__ = [
     "KaplanBest",
     "LossLaw",
     "StepLaw",
+    "attention_accesses",
     "deepseek_best",
     "galore_state",
     "kaplan_best",

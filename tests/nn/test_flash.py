@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simdist.arrays import Meter, metered, phantom
+from simdist.errors import ArgumentError
 from simdist.nn import Noise, Shape, gpt
 from simdist.nn import functional as f
-from simdist.nn.formulas import matmul_flops
+from simdist.nn.formulas import attention_accesses, matmul_flops
 from simdist.nn.functional import flash
 from simdist.nn.layers import Attention
 
@@ -153,3 +154,98 @@ def test_a_models_loss_and_gradients(block, recompute):
         found.append((loss, model.parameters.gradient))
     assert found[1][0] == pytest.approx(found[0][0], rel=1e-14)
     close(found[1][1:], found[0][1:])
+
+
+class Memory:
+    """Arrays outside the chip, which counts what is read and written; what is on the chip is any other array."""
+
+    def __init__(self):
+        self.arrays, self.moved = {}, 0
+
+    def put(self, **arrays):
+        """Arrays that are there before."""
+        self.arrays |= {name: x.copy() for name, x in arrays.items()}
+
+    def read(self, names, rows=slice(None)):
+        found = [self.arrays[name][rows].copy() for name in names.split()]
+        self.moved += sum(x.size for x in found)
+        return found
+
+    def write(self, rows=slice(None), **arrays):
+        for name, x in arrays.items():
+            self.arrays.setdefault(name, x.copy())[rows] = x
+            self.moved += x.size
+
+
+def standard(memory):
+    """Algorithms 0 and 3 of arXiv 2205.14135; what forward has moved."""
+    q, k = memory.read("q k")
+    memory.write(s=q @ k.T)
+    (s,) = memory.read("s")
+    memory.write(p=np.exp(s) / np.exp(s).sum(axis=1, keepdims=True))
+    p, v = memory.read("p v")
+    memory.write(o=p @ v)
+    forward = memory.moved
+    p, do = memory.read("p do")
+    memory.write(dv=p.T @ do)
+    do, v = memory.read("do v")
+    memory.write(dp=do @ v.T)
+    p, dp = memory.read("p dp")
+    memory.write(ds=p * (dp - (p * dp).sum(axis=1, keepdims=True)))
+    ds, k = memory.read("ds k")
+    memory.write(dq=ds @ k)
+    ds, q = memory.read("ds q")
+    memory.write(dk=ds.T @ q)
+    return forward
+
+
+def tiled(memory, n, d, m):
+    """Algorithms 1 and 4, with blocks as in line 1 of each; what forward has moved."""
+    columns = -(-m // (4 * d))
+    rows = min(columns, d)
+    blocks = [[slice(a, min(a + size, n)) for a in range(0, n, size)] for size in (columns, rows)]
+    memory.write(o=np.zeros((n, d)), sum=np.zeros(n), top=np.full(n, -np.inf))
+    for j in blocks[0]:
+        k, v = memory.read("k v", j)
+        for i in blocks[1]:
+            q, o, before, top = memory.read("q o sum top", i)
+            s = q @ k.T
+            higher = np.maximum(top, s.max(axis=1))
+            p, shrink = np.exp(s - higher[:, None]), before * np.exp(top - higher)
+            total = shrink + p.sum(axis=1)
+            memory.write(i, o=(shrink[:, None] * o + p @ v) / total[:, None], sum=total, top=higher)
+    forward = memory.moved
+    memory.write(dq=np.zeros((n, d)), dk=np.zeros((n, d)), dv=np.zeros((n, d)))
+    for j in blocks[0]:
+        k, v = memory.read("k v", j)
+        dk, dv = np.zeros_like(k), np.zeros_like(v)
+        for i in blocks[1]:
+            q, o, do, dq, total, top = memory.read("q o do dq sum top", i)
+            p = np.exp(q @ k.T - top[:, None]) / total[:, None]
+            ds = p * (do @ v.T - (do * o).sum(axis=1, keepdims=True))
+            dv += p.T @ do
+            dk += ds.T @ q
+            memory.write(i, dq=dq + ds @ k)
+        memory.write(j, dk=dk, dv=dv)
+    return forward
+
+
+@pytest.mark.parametrize(("n", "d", "m"), [(16, 4, 64), (13, 4, 70), (24, 8, 1000), (5, 3, 1)])
+def test_accesses_to_memory_are_those_of_the_papers_algorithms(n, d, m):
+    random = np.random.default_rng(0)
+    given, plain, flashed = {x: random.normal(size=(n, d)) for x in ("q", "k", "v", "do")}, Memory(), Memory()
+    plain.put(**given)
+    flashed.put(**given)
+    for memory, forward, chip in ((plain, standard(plain), None), (flashed, tiled(flashed, n, d, m), m)):
+        assert forward == attention_accesses(n, d, chip)
+        assert memory.moved - forward == attention_accesses(n, d, chip, backward=True)
+    for name in ("o", "dq", "dk", "dv"):
+        np.testing.assert_allclose(flashed.arrays[name], plain.arrays[name], rtol=1e-10, atol=1e-12)
+
+
+def test_accesses_fall_as_the_chip_grows():
+    """Theorem 2: Θ(N² + Nd) and Θ(N²d²/M)."""
+    assert attention_accesses(2**20, 64, 2**16) == pytest.approx(12 * 2**40 * 64**2 / 2**16, rel=0.03)
+    assert attention_accesses(2**20, 64) == pytest.approx(4 * 2**40, rel=0.01)
+    with pytest.raises(ArgumentError, match="on_chip_elements is 0; needs more than 0"):
+        attention_accesses(16, 4, 0)

@@ -19,17 +19,19 @@ FlashAttention-2, arXiv 2307.08691, section 3.1 (lse alone kept).
 """
 
 from collections.abc import Iterator
+from math import ceil
 
 import numpy as np
 
 from simdist.arrays import Array, in_one_pass
 from simdist.arrays.by_shape import by_shape
 from simdist.arrays.fused import fused
+from simdist.errors import as_declared, require_least, require_more
 from simdist.nn.functional.blockwise import Keep, attend, attend_backward, finish, initial_state, sums_of
 from simdist.nn.functional.groups import join, split_heads, split_shared
 from simdist.nn.functional.heads import TILE, num_pairs
 
-__all__ = ["flash_attention", "flash_attention_backward", "num_flash_pairs"]
+__all__ = ["attention_accesses", "flash_attention", "flash_attention_backward", "num_flash_pairs"]
 
 _KEYS = 8 * TILE  # in a block at least
 _BLOCKS = 16  # at most
@@ -38,6 +40,41 @@ _BLOCKS = 16  # at most
 def num_flash_pairs(tokens: int) -> int:
     """The number of scores that are computed for a head: half of tokens², and half of the diagonal's tiles."""
     return num_pairs(tokens, TILE)
+
+
+@as_declared
+def attention_accesses(
+    tokens: int, features: int, on_chip_elements: float | None = None, *, backward: bool = False
+) -> int:
+    """The elements that a head's attention reads and writes in memory, without a mask and without dropout.
+
+                    forward                     backward
+        standard    4N² + 4Nd                   7N² + 8Nd                   scores and probabilities pass through memory
+        flash       3Nd + 2N + T (3Nd + 4N)     7Nd + T (5Nd + 2N)          T = ⌈N/B⌉, B = ⌈M/(4d)⌉
+
+    FlashAttention reads keys and values once, in T blocks of B that fit on the chip, and for each of them all queries,
+    outputs and statistics: about 12 N²d²/M. The standard algorithm accesses M/(3d²) times as much.
+
+        attention_accesses(1024, 64) / attention_accesses(1024, 64, 2**16)        # 4.4
+
+    Args:
+        tokens, features: N and d.
+        on_chip_elements: M, that fit on the chip; None for the standard algorithm.
+
+    Raises:
+        ArgumentError: features is less than 1, or on_chip_elements not above 0.
+
+    Source: Dao, Fu, Ermon, Rudra, Ré 2022, arXiv 2205.14135, algorithms 0, 1, 3 and 4, theorems 2 and 5.
+    """
+    require_least("features", features, 1)
+    vector = tokens * features
+    if on_chip_elements is None:
+        return 7 * tokens**2 + 8 * vector if backward else 4 * tokens**2 + 4 * vector
+    require_more("on_chip_elements", on_chip_elements, 0)
+    blocks = -(-tokens // ceil(on_chip_elements / (4 * features)))
+    if backward:
+        return 7 * vector + blocks * (5 * vector + 2 * tokens)
+    return 3 * vector + 2 * tokens + blocks * (3 * vector + 4 * tokens)
 
 
 @fused("attention")
