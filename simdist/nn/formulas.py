@@ -24,6 +24,7 @@ from simdist.nn.megatron import (
     megatron_tensor_elements,
     megatron_training_s,
 )
+from simdist.nn.revolve import revolve_forwards, revolve_layers
 from simdist.nn.scaling import (
     DeepSeekBest,
     LossLaw,
@@ -61,6 +62,8 @@ __all__ = [
     "num_active_parameters",
     "num_parameters",
     "repeated_tokens",
+    "revolve_forwards",
+    "revolve_layers",
     "speculative_speedup",
     "step_law",
     "training_flops",
