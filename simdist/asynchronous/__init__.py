@@ -8,7 +8,7 @@ from simdist.asynchronous import graphs, splits
 from simdist.asynchronous.compute_time import ComputeTime, Constant, Exponential, LogNormal, Pausing, Slowed
 from simdist.asynchronous.consensus import Snapshots, consensus_error
 from simdist.asynchronous.diloco import diloco
-from simdist.asynchronous.elastic import easgd
+from simdist.asynchronous.elastic import easgd, elastic_limit
 from simdist.asynchronous.federated import Federation
 from simdist.asynchronous.gossip import d_psgd
 from simdist.asynchronous.graphs import Graph
@@ -50,6 +50,7 @@ __all__ = [
     "d_psgd",
     "diloco",
     "easgd",
+    "elastic_limit",
     "first_weights",
     "graphs",
     "local_sgd",

@@ -24,9 +24,9 @@ import numpy as np
 from simdist.arrays import Array, charge
 from simdist.asynchronous.local_sgd import any_asked, average
 from simdist.asynchronous.worker import Asked, Worker
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, as_declared, require_least, require_more
 
-__all__ = ["easgd"]
+__all__ = ["easgd", "elastic_limit"]
 
 
 def easgd(
@@ -88,3 +88,32 @@ def _pull(y: Array, to: Array, share: float, spare: Array) -> None:
     np.multiply(spare, share, out=spare)
     np.add(y, spare, out=y)
     charge(3 * y.size, 8 * y.nbytes)
+
+
+@as_declared
+def elastic_limit(curvature: float, rate: float, ranks: int = 1) -> float:
+    """(4 - 2ηλ) / (2 + 2/p - ηλ): the β up to which elastic averaging is stable, if every loss is λx²/2.
+
+    In a step the ranks' mean and the centre become ((1 - ηλ - α) x̄ + α c, β x̄ + (1 - β) c), whose eigenvalues are then
+    from -1 to 1; their distances from the mean shrink to 1 - ηλ - α, which allows more. For p = 1 it is the paper's
+    limit of α, (4 - 2η) / (4 - η) with λ = 1, for any number of ranks that exchange with the centre one after another.
+
+        elastic_limit(1.0, 1.0)                         # 2/3
+        elastic_limit(1.0, 1.0, ranks=8)                # 1.6: any β up to 1 will do
+
+    Args:
+        curvature: λ, the highest of the losses.
+        rate: η, at most 2/λ.
+        ranks: p.
+
+    Raises:
+        ArgumentError: curvature is not above 0, rate above 2/λ, or ranks less than 1.
+
+    Source: the same, section 4 (round-robin).
+    """
+    require_more("curvature", curvature, 0)
+    require_least("ranks", ranks, 1)
+    step = rate * curvature
+    if step > 2:
+        raise ArgumentError(f"rate is {rate}, and curvature {curvature}; needs a rate of at most {2 / curvature:g}")
+    return (4 - 2 * step) / (2 + 2 / ranks - step)

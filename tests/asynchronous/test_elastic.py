@@ -5,7 +5,7 @@ import pytest
 from least_squares import DIM, LeastSquares
 
 import simdist as sd
-from simdist.asynchronous import Worker, easgd
+from simdist.asynchronous import Worker, easgd, elastic_limit
 from simdist.collectives import cost
 from simdist.errors import ArgumentError
 
@@ -116,3 +116,42 @@ def test_what_cannot_be_is_refused(spmd, given, message):
 
     with pytest.raises(ArgumentError, match=message):
         spmd(program, 2)
+
+
+def growth(step):
+    """By how much a step that is repeated lets the largest of all distances grow: at most 1 if it is stable."""
+    return abs(np.linalg.eigvals(step)).max()
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 8])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 1.0, 1.9])
+def test_up_to_which_pull_it_is_stable(p, rate):
+    def step(beta):
+        """Of all ranks' weights and the centre, if a rank's loss is x²."""
+        matrix = np.diag([1 - 2 * (rate / 2) - beta / p] * p + [1 - beta])
+        matrix[:p, p], matrix[p, :p] = beta / p, beta / p
+        return matrix
+
+    beta = elastic_limit(2.0, rate / 2, p)
+    assert growth(step(beta)) == pytest.approx(1)
+    assert growth(step(0.99 * beta)) < 1 < growth(step(1.01 * beta))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5, 1.0, 2.0])
+def test_the_papers_limit_of_ranks_that_take_turns(rate):
+    alpha = elastic_limit(1.0, rate)
+    assert alpha == pytest.approx((4 - 2 * rate) / (4 - rate))  # arXiv 1412.6651, section 4
+    for p in (2, 5):
+        around = np.eye(p + 1)
+        for rank in range(p):
+            turn = np.eye(p + 1)
+            turn[np.ix_([rank, p], [rank, p])] = [[1 - rate - alpha, alpha], [alpha, 1 - alpha]]
+            around = turn @ around
+        assert growth(around) <= 1 + 1e-9
+
+
+def test_rates_at_which_descent_alone_is_not_stable():
+    with pytest.raises(ArgumentError, match="rate is 2.5, and curvature 1.0; needs a rate of at most 2"):
+        elastic_limit(1.0, 2.5)
+    with pytest.raises(ArgumentError, match="curvature is 0"):
+        elastic_limit(0.0, 1.0)
