@@ -44,12 +44,16 @@ class _Settings:
             needs = " or ".join(map(repr, possible))
             raise ArgumentError(f"{name} of the model's config is {found!r}; a Shape has only {needs}")
 
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Whether something is so."""
+        found = self._given.get(name)
+        if found is not None and not isinstance(found, bool):
+            raise ArgumentError(f"{name} of the model's config is {found!r}; needs true or false")
+        return default if found is None else found
+
     def tied(self, default: bool) -> bool:
         """Whether logits come from the table of tokens."""
-        found = self._given.get("tie_word_embeddings")
-        if found is not None and not isinstance(found, bool):
-            raise ArgumentError(f"tie_word_embeddings of the model's config is {found!r}; needs true or false")
-        return default if found is None else found
+        return self.flag("tie_word_embeddings", default)
 
     def rope_base(self) -> float:
         """The base of RoPE's angles, which newer configs have among their rope_parameters."""
@@ -135,20 +139,30 @@ def _deepseek(of: _Settings) -> Shape:
     of.only("moe_layer_freq", 1)
     width = of.number("v_head_dim")
     of.only("qk_nope_head_dim", width)
-    dense = of.number("first_k_dense_replace")
     return _llama(
         of,
         head_width=width,
         rope_width=of.number("qk_rope_head_dim"),
         kv_latent_width=of.number("kv_lora_rank"),
         query_latent_width=of.number("q_lora_rank", None),
-        experts=of.number("n_routed_experts"),
-        top_k=of.number("num_experts_per_tok"),
-        shared_experts=of.number("n_shared_experts", 0),
-        ffn_width=of.number("moe_intermediate_size"),
-        dense_layers=dense,
-        dense_ffn_width=of.number("intermediate_size") if dense else None,
+        **_deepseek_experts(of),
     )
+
+
+def _deepseek_experts(of: _Settings) -> dict[str, Any]:
+    dense = of.number("first_k_dense_replace")
+    return {
+        "experts": of.number("n_routed_experts"),
+        "top_k": of.number("num_experts_per_tok"),
+        "shared_experts": of.number("n_shared_experts", 0),
+        "ffn_width": of.number("moe_intermediate_size"),
+        "dense_layers": dense,
+        "dense_ffn_width": of.number("intermediate_size") if dense else None,
+    }
+
+
+def _glm4_moe(of: _Settings) -> Shape:
+    return _llama(of, qkv_bias=of.flag("attention_bias"), qk_norm=of.flag("use_qk_norm"), **_deepseek_experts(of))
 
 
 _KINDS: dict[str, Callable[[_Settings], Shape]] = {
@@ -169,6 +183,7 @@ _KINDS: dict[str, Callable[[_Settings], Shape]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "kimi_k2": _deepseek,
+    "glm4_moe": _glm4_moe,
     "llama4_text": _llama4,
 }
 

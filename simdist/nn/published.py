@@ -32,6 +32,9 @@ _DEEPSEEK_V2_LITE = {**_DEEPSEEK, "top_k": 6, "shared_experts": 2, "dense_layers
 _DEEPSEEK_V2 = {**_DEEPSEEK_V2_LITE, "query_latent_width": 1536, "dense_ffn_width": 12_288}
 _DEEPSEEK_V3 = {**_DEEPSEEK, "query_latent_width": 1536, "top_k": 8, "shared_experts": 1, "dense_ffn_width": 18_432}
 _KIMI_K2 = {**_DEEPSEEK_V3, "rope_base": 50_000.0}
+_GLM45 = {**_QWEN25, "kv_heads": 8, "head_width": 128, "top_k": 8, "shared_experts": 1}
+_GLM45_AIR = {**_GLM45, "experts": 128, "ffn_width": 1408, "dense_layers": 1, "dense_ffn_width": 10_944}
+_GLM45_355B = {**_GLM45, "experts": 160, "ffn_width": 1536, "dense_layers": 3, "dense_ffn_width": 12_288}
 
 _PUBLISHED = {
     # layers, width, heads, context, vocabulary
@@ -165,6 +168,8 @@ _PUBLISHED = {
     "deepseek-v2": Shape(60, 5120, 128, 4096, 102_400, experts=160, ffn_width=1536, **_DEEPSEEK_V2),
     "deepseek-v3": Shape(61, 7168, 128, 4096, 129_280, experts=256, ffn_width=2048, dense_layers=3, **_DEEPSEEK_V3),
     "kimi-k2": Shape(61, 7168, 64, 4096, 163_840, experts=384, ffn_width=2048, dense_layers=1, **_KIMI_K2),
+    "glm4.5-106b": Shape(46, 4096, 96, 4096, 151_552, **_GLM45_AIR),
+    "glm4.5-355b": Shape(92, 5120, 96, 4096, 151_552, qk_norm=True, **_GLM45_355B),
 }
 _OTHER_NAMES = {
     "gpt2-small": "gpt2",
@@ -209,6 +214,8 @@ _OTHER_NAMES = {
     "qwen2-7b": "qwen2.5-7b",
     "qwen2-72b": "qwen2.5-72b",
     "deepseek-r1": "deepseek-v3",
+    "glm4.5": "glm4.5-355b",
+    "glm4.5-air": "glm4.5-106b",
 }
 _OF_OTHERS = re.compile(r"(?:[\w-]+/)?(?:meta-)?(.+?)(?:-(?:hf|base|chat|instruct|it|v0\.1))*", re.IGNORECASE)
 
@@ -235,7 +242,7 @@ def _known(name: object) -> str | None:
 def published(name: str) -> Shape:
     """The shape of this model, in any spelling, also of Hugging Face's, such as meta-llama/Llama-2-70b-chat-hf: GPT-2,
     GPT-3, GPT-J, GPT-NeoX, Pythia, OPT, BLOOM, Falcon, Turing-NLG, MT-NLG, MPT, Nemotron, PaLM, Llama, Gemma, Mistral,
-    Yi, DBRX, Grok, gpt-oss, Phi, OLMo, SmolLM, Qwen, DeepSeek and Kimi, in the sizes that `published_names` lists.
+    Yi, DBRX, Grok, gpt-oss, Phi, OLMo, SmolLM, Qwen, DeepSeek, Kimi and GLM, in the sizes that `published_names` lists.
 
     Contexts are those of most of the training, as far as reports say, else the configuration's. What changes few
     weights or none is left out: windows of attention (in GPT-3's and Gemma 2's every other layer, five of six of Gemma
@@ -246,7 +253,8 @@ def published(name: str) -> Shape:
     MPT and Nemotron no biases; Gemma 2's and 3's two more norms of a block; OPT's two more places; that PaLM's and
     GPT-J's blocks have one norm, for attention and MLP side by side; gpt-oss's biases and sinks; that the first OLMo's
     norms have no gains, OLMo 2's come after attention and MLP, and its norms of queries and keys, as OLMoE's, have a
-    gain for each head; and a gate of Qwen1.5's shared experts. Llama 3 here is 3, 3.1 and 3.3.
+    gain for each head; a gate of Qwen1.5's shared experts; and that GLM-4.5 rotates half of its queries' and keys'
+    features, and has a module for a second token, too. Llama 3 here is 3, 3.1 and 3.3.
 
     Raises:
         UnknownNameError: there is no such model.

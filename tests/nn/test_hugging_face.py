@@ -29,6 +29,7 @@ QWEN3_MOE = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_siz
 DEEPSEEK = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 LITE = {"n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "moe_intermediate_size": 1408}
 V3 = {"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048}
+AIR = {"n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 1408}
 CONFIGS = {
     "gpt2": {
         "model_type": "gpt2",
@@ -130,6 +131,17 @@ CONFIGS = {
         **DEEPSEEK,
         **V3,
     ),
+    "glm4.5-106b": llama(
+        "glm4_moe",
+        *(46, 4096, 96, 8, 10_944, 151_552),
+        attention_bias=True,
+        use_qk_norm=False,
+        head_dim=128,
+        first_k_dense_replace=1,
+        max_position_embeddings=131_072,
+        rope_theta=1_000_000,
+        **AIR,
+    ),
     "llama4-maverick": llama(
         "llama4_text",
         *(48, 5120, 40, 8, 8192, 202_048),
@@ -190,6 +202,7 @@ def test_blocks_with_experts_may_be_listed_if_each_so_many_th_is():
         ({"model_type": "mistral", "attention_bias": True}, ArgumentError, "attention_bias .* is True; a Shape has"),
         ({"rope_theta": "large"}, ArgumentError, "rope_theta of the model's config is 'large'; needs a number"),
         ({"rope_theta": 10**400}, ArgumentError, "needs a number between 1 and 1e30"),
+        (CONFIGS["glm4.5-106b"] | {"use_qk_norm": 1}, ArgumentError, "use_qk_norm .* is 1; needs true or false"),
         ({"tie_word_embeddings": "false"}, ArgumentError, "tie_word_embeddings .* is 'false'; needs true or false"),
         ({"model_type": ["llama"]}, UnknownNameError, "unknown model_type"),
         ({"model_type": "llava", "text_config": {}}, ArgumentError, "is 'llava', of more than texts; give what its"),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from simdist.errors import UnknownNameError
@@ -75,7 +77,7 @@ def test_what_reports_say_of_models_whose_weights_are_not_counted_here():
     told = {"gpt3-175b": 174.6, "mt-nlg-530b": 529.6, "kimi-k2": 1026.4, "deepseek-67b": 67.4, "gpt-oss-120b": 116.8}
     told |= {"gpt-oss-20b": 20.9, "opt-175b": 174.6, "turing-nlg-17b": 17.2, "nemotron4-340b": 341.1}
     assert {name: round(num_parameters(published(name)) / 1e9, 1) for name in told} == told
-    assert {*COUNTED, *NEARLY, *OPT, *PYTHIA, *BLOOM, *GEMMA3, *OLMO, *told, *LLAMA4} == set(published_names())
+    assert {*COUNTED, *NEARLY, *OPT, *PYTHIA, *BLOOM, *GEMMA3, *OLMO, *told, *LLAMA4, *GLM} == set(published_names())
 
 
 NEARLY = {"gpt3-1.3b": 1.32, "gpt3-2.7b": 2.65, "gpt3-6.7b": 6.66, "gpt3-13b": 12.85}  # arXiv 2005.14165, table D.1
@@ -212,9 +214,23 @@ def test_the_same_of_others_without_the_table_of_tokens(name, billions):
     assert (num_active_parameters(shape) - shape.vocabulary * shape.width) / 1e9 == pytest.approx(billions, rel=0.03)
 
 
+GLM = {"glm4.5-106b": (106, 12), "glm4.5-355b": (355, 32)}
+
+
+@pytest.mark.parametrize(("name", "told"), GLM.items())
+def test_glms_report_counts_no_tables_of_tokens(name, told):
+    """arXiv 2508.06471, table 1, whose 355 include the module for a second token, a block more."""
+    shape = published(name)
+    if name == "glm4.5-355b":
+        shape = replace(shape, layers=shape.layers + 1)
+    found = (count(shape, embeddings=False) for count in (num_parameters, num_active_parameters))
+    assert tuple(round(size / 1e9) for size in found) == told
+
+
 @pytest.mark.parametrize(
     ("name", "ours"),
     [
+        ("zai-org/GLM-4.5-Air-Base", "glm4.5-106b"),
         ("Llama-3.1-405B", "llama3-405b"),
         ("DeepSeek V3", "deepseek-v3"),
         ("Qwen2.5-72B", "qwen2.5-72b"),
