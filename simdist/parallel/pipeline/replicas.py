@@ -11,15 +11,18 @@ Layers with few weights and much to compute are best replicated; those with many
 best on one worker, where no gradients are summed.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, pairwise, product
+from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from simdist.errors import ArgumentError, as_declared, require_least, require_more, require_whole
 
 __all__ = ["Replicated", "pipedream_stages"]
 
-_Stages = tuple[tuple[int, int], ...]  # of each where it ends, and its workers
+_Last = dict[tuple[int, int], tuple[int, int]]
 
 
 class Replicated(NamedTuple):
@@ -68,34 +71,42 @@ def pipedream_stages(
     require_whole("workers", workers, 1)
     require_more("bytes_per_s", bytes_per_s, 0)
     layers = _num_layers(times_s, output_bytes, weight_bytes)
-    times, weights = [0.0, *accumulate(times_s)], [0.0, *accumulate(weight_bytes)]
-    sending_s = [2 * sent / bytes_per_s for sent in output_bytes]
+    times, weights = (np.append(0.0, np.cumsum(each, dtype=np.float64)) for each in (times_s, weight_bytes))
+    sending_s, m = 2 * np.array(output_bytes, np.float64) / bytes_per_s, np.arange(1, workers + 1)
+    best, last = np.empty((layers + 1, workers + 1)), _Last()
+    for j in range(1, layers + 1):
+        summing_s = 4 * (m - 1) / m * (weights[j] - weights[:j, None]) / bytes_per_s
+        stage_s = np.maximum(times[j] - times[:j, None], summing_s) / m  # T of all i and m
+        best[j, 1:] = stage_s[0]
+        if j > 1:
+            _cut(j, best, last, np.maximum(stage_s[1:], sending_s[: j - 1, None]))
+    stages, replicas = _stages(last, layers, workers)
+    return Replicated(stages, replicas, float(best[layers, workers]), -(-workers // replicas[0]))
 
-    def stage_s(i: int, j: int, m: int) -> float:
-        summing_s = 4 * (m - 1) / m * (weights[j] - weights[i]) / bytes_per_s
-        return max(times[j] - times[i], summing_s) / m
 
-    seconds, stages = _best(layers, workers, stage_s, sending_s)
-    ends, replicas = zip(*stages, strict=True)
-    slices = tuple(slice(*pair) for pair in pairwise((0, *ends)))
-    return Replicated(slices, replicas, seconds, -(-workers // replicas[0]))
+def _cut(j: int, best: npt.NDArray[np.float64], last: _Last, stage_s: npt.NDArray[np.float64]) -> None:
+    """Set A and the last stage of the first j layers, where several stages are better than one.
+
+    Args:
+        best, last: A(j, n), at first that of one stage; and where the last of several begins, and its workers.
+        stage_s: of the last one, and of what passes to it, by i from 1 and m from 1.
+    """
+    for n in range(2, best.shape[1]):
+        slowest = np.maximum(best[1:j, n - 1 : 0 : -1], stage_s[:, : n - 1])
+        i, k = map(int, np.unravel_index(slowest.argmin(), slowest.shape))
+        if slowest[i, k] < best[j, n] * (1 - 1e-12):  # not for what rounding alone makes less
+            best[j, n], last[j, n] = slowest[i, k], (i + 1, k + 1)
 
 
-def _best(
-    layers: int, workers: int, stage_s: Callable[[int, int, int], float], sending_s: Sequence[float]
-) -> tuple[float, _Stages]:
-    """A(layers, workers), and the stages of that pipeline."""
-    best: dict[tuple[int, int], tuple[float, _Stages]] = {}
-    for n, j in product(range(1, workers + 1), range(1, layers + 1)):
-        least: float = stage_s(0, j, n)
-        cut: _Stages = ((j, n),)
-        for i, m in product(range(1, j), range(1, n)):
-            before, stages = best[i, n - m]
-            slowest = max(before, sending_s[i - 1], stage_s(i, j, m))
-            if slowest < least * (1 - 1e-12):  # not for what rounding alone makes less
-                least, cut = slowest, (*stages, (j, m))
-        best[j, n] = least, cut
-    return best[layers, workers]
+def _stages(last: _Last, layers: int, workers: int) -> tuple[tuple[slice, ...], tuple[int, ...]]:
+    """All stages and their replicas, from the last to the first."""
+    stages, replicas = list[slice](), list[int]()
+    while layers:
+        start, m = last.get((layers, workers), (0, workers))
+        stages.insert(0, slice(start, layers))
+        replicas.insert(0, m)
+        layers, workers = start, workers - m
+    return tuple(stages), tuple(replicas)
 
 
 def _num_layers(*figures: Sequence[float]) -> int:
