@@ -70,7 +70,7 @@ def _draw(
         axes = fig.subplots(len(kinds), len(counts), squeeze=False, sharex=True, sharey=True)
         for row, cold in zip(axes, kinds, strict=True):
             for ax, ranks in zip(row, counts, strict=True):
-                _panel(ax, every[ranks, cold], names, best is min)
+                _panel(ax, every[ranks, cold], names, best is min, width / len(counts))
                 ax.set_title(f"{counted(ranks, 'rank')}, {'cold' if cold else 'warm'} arrays")
             row[0].set_ylabel(label)
         for ax in axes[-1]:
@@ -101,8 +101,8 @@ def _lines(
     return found
 
 
-def _panel(ax: Axes, lines: dict[str, dict[int, float]], names: Sequence[str], limit: bool) -> None:
-    over_size(ax, "{:g}".format)
+def _panel(ax: Axes, lines: dict[str, dict[int, float]], names: Sequence[str], limit: bool, width: float) -> None:
+    over_size(ax, "{:g}".format, width)
     if limit:
         ax.axhline(1, color=style.INK, linewidth=0.8, zorder=1)
     for name, line in lines.items():

@@ -20,16 +20,15 @@ class _Marks(LogLocator):
         return super().tick_values(vmin, vmax)
 
 
-def over_size(ax: Axes, written: Callable[[float], str]) -> None:
-    """Set log scales: an array's size across, and upwards values that `written` formats."""
+def over_size(ax: Axes, written: Callable[[float], str], width: float) -> None:
+    """Set log scales: an array's size across, on `width` inches, and upwards values that `written` formats."""
     ax.set(xscale="log", yscale="log")
-    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=7))
+    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=min(7, int(width / 0.5))))
     ax.xaxis.set_major_formatter(lambda num_bytes, _: style.size(num_bytes))
     ax.yaxis.set_major_locator(_Marks(numticks=12))
     ax.yaxis.set_major_formatter(lambda value, _: written(value))
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_minor_formatter(NullFormatter())
         axis.set_minor_locator(NullLocator())
-    ax.tick_params(axis="x", labelrotation=30)
     style.grid(ax)
     ax.set_axisbelow(True)

@@ -53,5 +53,5 @@ def staleness(runs: Mapping[str, Sequence[int]], *, width: float = style.COLUMN)
 
 def _finding(runs: Mapping[str, Array]) -> str:
     """The picture in a sentence."""
-    parts = [f"{name} {found.mean():.3g}, at most {found.max()}" for name, found in runs.items()]
-    return f"Mean staleness: {'; '.join(parts)}"
+    parts = [f"{name} {found.mean():.3g} (most {found.max()})" for name, found in runs.items()]
+    return f"Mean staleness: {', '.join(parts)}"

@@ -187,8 +187,8 @@ def legend(
 
 
 def whole_numbers(most: int | None = None) -> MaxNLocator:
-    """Marks at whole numbers only, even if an axis has just one; at most `most` intervals."""
-    return MaxNLocator(most, integer=True, min_n_ticks=1)
+    """Marks at round whole numbers only, even if an axis has just one; at most `most` intervals."""
+    return MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 
 def grid(ax: Axes) -> None:

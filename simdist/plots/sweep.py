@@ -102,7 +102,7 @@ def sweep(
         axes = fig.subplots(down, beside, squeeze=False, sharex=True, sharey=True)
         findings = []
         for ax, ranks in zip(axes.flat, counts, strict=False):
-            findings.append(_panel(ax, [m for m in rows if m.ranks == ranks], names, ranks))
+            findings.append(_panel(ax, [m for m in rows if m.ranks == ranks], names, ranks, width / beside))
         for ax in axes.flat[len(counts) :]:
             ax.set_axis_off()
         for ax in axes[:, 0]:
@@ -127,9 +127,9 @@ def lines_of(rows: Sequence[Measurement], source: str) -> dict[str, Line]:
     return found
 
 
-def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: int) -> str:
-    """Draw one number of ranks; returns the finding in words."""
-    over_size(ax, style.seconds)
+def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: int, width: float) -> str:
+    """Draw one number of ranks on `width` inches; returns the finding in words."""
+    over_size(ax, style.seconds, width)
     marked: dict[str, Line] = {}
     by = ""
     for source, look in _SOURCES.items():

@@ -43,6 +43,13 @@ def test_what_diverges_is_on_a_log_scale_and_levels_keep_their_words_apart(draw)
     assert not one.overlaps(other)
 
 
+@pytest.mark.parametrize("last", [20, 35, 600, 1000])
+def test_steps_are_marked_at_round_numbers(draw, last):
+    ticks = draw(loss_curve, [1, last], [5.5, 2.0]).axes[0].get_xticks()
+    gap = f"{ticks[1] - ticks[0]:.0f}"
+    assert gap[0] in "125" and not gap[1:].strip("0")
+
+
 def test_levels_apart_have_their_words_where_curves_are_low(draw):
     picture = draw(loss_curve, [1, 300, 600], [5.5, 2.0, 1.7], None, {"unigram entropy": 3.13, "bigram entropy": 2.41})
     assert [t.get_ha() for t in picture.axes[0].texts] == ["right", "right"]

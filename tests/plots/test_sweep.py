@@ -117,6 +117,18 @@ def test_times_on_the_axis_do_not_touch(draw, decades):
     assert all(a.y1 < b.y0 for a, b in pairwise(boxes))
 
 
+@pytest.mark.parametrize("panels", [1, 3])
+@pytest.mark.parametrize("width", [style.COLUMN, style.PAGE])
+def test_sizes_on_the_axis_are_level_and_do_not_touch(draw, width, panels):
+    rows = [row for p in (4, 8, 16)[:panels] for row in figures(p, formula=1.0)]
+    ax = draw(sweep, rows, width=width).axes[-1]
+    low, high = ax.get_xlim()
+    marks = [t.label1 for t in ax.xaxis.get_major_ticks() if low <= t.get_loc() <= high]
+    boxes = [mark.get_window_extent() for mark in marks]
+    assert len(boxes) >= 2 and not any(mark.get_rotation() for mark in marks)
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+
+
 def test_too_long_is_as_far_off_as_too_short(draw):
     found = [
         Measurement("all_reduce", "ring", 2, n, 1.0, predicted) for n, predicted in ((1, 4.0), (2, 0.25), (4, 2.0))
