@@ -83,6 +83,8 @@ def draw(args: argparse.Namespace) -> None:
         if args.text:
             print(pipeline.to_text(schedule), end="")
         _print_figures(runs[-1], report, args, memory)
+    took = f"a forward {forward:g}, an input gradient {backward_input:g}, a weight gradient {backward_weight:g}"
+    print(f"times: {took}, for a p-th of the model; see --times")
     if args.out or not args.text:
         own = [run.schedule.name for run in runs]
         labels = own if len(set(own)) == len(own) else names

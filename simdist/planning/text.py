@@ -80,6 +80,7 @@ def table(plans: Sequence[Plan], bench: Workbench, below: Sequence[str] = ()) ->
         ),
         "zero 3/8: stage 3, each 8 ranks sharding one model (hybrid sharding).": any(p.config.shards for p in plans),
         "sp 4u: Ulysses; sp 4: ring attention.": "sp" in axes,
+        "interleaved-1f1b of 8: eight stages on each rank.": any(p.config.chunks for p in plans),
     }
     legend = [*(mark for mark, shown in marks.items() if shown), *_LEGEND, *(_AT_PEAK if at_peak else [])]
     return [*aligned([_head(axes), *(_line(plan, bench, axes) for plan in plans)]), *below, *legend]

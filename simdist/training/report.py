@@ -46,6 +46,10 @@ _LEGEND = (
     "peak bytes: of arrays that outlive an operation, and of collectives' buffers; each category at its own peak,",
     "predicted as if all streams reached theirs at once.",
 )
+_MFU = (
+    "MFU: model FLOPs, with those of scores that a causal mask hides (PaLM's count), as a share of the rate of matrix",
+    "products: the cluster's, or what each real rank reached while all computed; while others wait, one may exceed it.",
+)
 _OWN_PART = "optimizer state: also this rank's part of the weights, once more, which ZeRO updates in one piece."
 
 
@@ -94,7 +98,9 @@ def report(
     if config.experts:
         summary.append(experts_words(line, trace))
     prediction = predicted_pipeline(trainer.method, config)
-    words = (*_LEGEND, _OWN_PART) if config.zero in (1, 2) and not precision(config.precision).mixed else _LEGEND
+    words = (*_LEGEND, *(_MFU if _mfu(trainer, matmul_flops_per_s) else ()))
+    if config.zero in (1, 2) and not precision(config.precision).mixed:
+        words += (_OWN_PART,)
     rows = _rows(trainer, step, trace, cluster, prediction) if trainer.comm.size > 1 else []
     if prediction is None:
         return Report(summary, [*rows, *_memory_rows(trainer, step, cluster)], words)

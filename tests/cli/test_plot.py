@@ -201,6 +201,7 @@ def test_a_schedule(tmp_path, monkeypatch, capsys):
     assert "the longest rank's own span        3.0000     3.0000" in capsys.readouterr().out
     words = ["--memory", "--arrows", "--times", 1, 2, 0.5, "--communication", 0.1, "--chunks", 3, "-o", "two.svg"]
     assert command("schedule", "interleaved-1f1b", "--against", "zb-v", *words) == 0
+    assert "times: a forward 1, an input gradient 2, a weight gradient 0.5" in capsys.readouterr().out
     assert (tmp_path / "two.svg").exists()
 
 

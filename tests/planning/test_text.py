@@ -63,6 +63,7 @@ def test_a_line_tells_the_whole_way(settings, cells, made_up):
     assert line.split() == [*cells.split(), "2", "s", f"{64 * 32 / 2:,.0f}", mfu, *shares, "5", "GB"]
     assert head.split()[:4] == ["dp", "tp", "pp", next((axis for axis in ("sp", "ep") if axis in settings), "zero")]
     marks = {"ring attention": "sp", "tp 4s:": "sequence_parallel", "tp 4so": "tp_overlap", "hybrid sharding": "shards"}
+    marks["stages on each rank"] = "chunks"
     assert all(any(mark in text for text in below) == (setting in settings) for mark, setting in marks.items())
 
 

@@ -17,13 +17,13 @@ from simdist.training.traffic import Call, transfer_seconds
 GPT = {"model": "gpt", "layers": 1, "width": 8, "heads": 2, "context_bytes": 6, "validation_windows": 4}
 
 
-def program(comm, settings):
+def program(comm, settings, rate=0.0):
     trainer = Trainer(comm, Config(**settings))
     line = [line for line in trainer.run() if line][-1]
     trace = trainer.trace()
     if trace is None:
         return None
-    told = report(trainer, line, trace, comm.cluster)
+    told = report(trainer, line, trace, comm.cluster, rate)
     return [tuple(row) for row in told.rows], str(told), trainer.method.gradient.nbytes
 
 
@@ -199,6 +199,13 @@ def test_what_it_says_of_a_run(settings, more, ranks, words):
     del settings["hidden_width"]
     found, *_ = sd.run(summary, ranks, args=(settings | GPT | more,)).results[0]
     assert any(words in line for line in found), found
+
+
+@pytest.mark.parametrize("rate", [0.0, 67e12])
+def test_what_mfu_is_a_share_of_is_told_where_it_is_printed(settings, rate):
+    del settings["hidden_width"]
+    _, text, _ = sd.run(program, 2, args=(settings | GPT | {"validation_windows": 0}, rate)).results[0]
+    assert ("MFU: model FLOPs" in text) == (", MFU " in text) == bool(rate)
 
 
 @pytest.mark.parametrize("rate", [0.0, 67e12])
