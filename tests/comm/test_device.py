@@ -263,9 +263,14 @@ def test_a_message_is_one_on_the_record(spmd, device, monkeypatch):
             comm.send(x, 1)
         else:
             comm.recv(x, 0)
-        return [(row[2], row[5], row[6]) for row in comm.recorder.rows], x.tolist() == list(range(100))
+        other = 1 - comm.rank
+        comm.sendrecv(far(np.zeros(20 + 30 * comm.rank)), other, far(np.zeros(60)), other)
+        rows = [(row[2], row[5], row[6]) for row in comm.recorder.rows]
+        return rows[:1], sorted(rows[1:]), x.tolist() == list(range(100))
 
-    assert spmd(program, 2) == [([("send", 800, 1)], True), ([("recv", 800, 0)], True)]
+    first, second = spmd(program, 2)
+    assert first == ([("send", 800, 1)], [("recv", 400, 1), ("send", 160, 1)], True)
+    assert second == ([("recv", 800, 0)], [("recv", 160, 0), ("send", 400, 0)], True)
 
 
 @pytest.mark.filterwarnings("ignore::simdist.errors.UnmatchedMessage")  # left by what failed

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from simdist.arrays import phantom
 from simdist.errors import ArgumentError, ArrayError
 from simdist.nn import Parameter, Parameters
 
@@ -62,6 +63,13 @@ def test_draws_have_the_spread_asked_for():
     drawn = Parameter("w", (200, 100), mean=3.0, std=0.5).draw(0)
     assert drawn.mean() == pytest.approx(3.0, abs=0.02)
     assert drawn.std() == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_stage_without_parameters_has_the_kind_of_its_empty_vectors():
+    none = Parameters([])
+    assert none.kind == "numpy"
+    none.bind(phantom(0), phantom(0))
+    assert none.kind == "phantom"
 
 
 def test_names_are_unique():

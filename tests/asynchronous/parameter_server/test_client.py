@@ -47,6 +47,20 @@ def test_push_and_pull_by_key_range(spmd, num_servers, keys):
     assert np.isnan(np.delete(read, np.r_[keys])).all()
 
 
+@pytest.mark.parametrize("consistency", [BoundedStaleness(0), Synchronous()])
+def test_workers_that_read_at_different_servers_get_each_others_updates(spmd, consistency):
+    """A server learns from its updates alone where a worker is that never reads there."""
+
+    def work(client, worker, weights):
+        half = slice(6 * worker, 6 * worker + 6)
+        return [client.push(t, np.full(12, -2.0)) or client.pull(weights, t + 1, half) for t in range(3)], weights[half]
+
+    _, _, results = with_workers(work, 4, num_servers=2, consistency=consistency, run=spmd)
+    for clocks, read in results[2:]:
+        assert clocks == [1, 2, 3]
+        np.testing.assert_array_equal(read, 6.0)
+
+
 @pytest.mark.parametrize("num_servers", [1, 2, 3])
 @pytest.mark.parametrize("rows", [[], [2], [3, 0], [1, 1, 1], [5, 0, 2, 5], [*range(6)]])
 def test_a_sparse_push_is_a_dense_one_with_zeros(spmd, num_servers, rows):
