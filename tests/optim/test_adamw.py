@@ -30,8 +30,8 @@ def test_it_steps_as_pytorch_does():
     w = np.random.default_rng(0).normal(size=SIZE)
     theirs = [torch.nn.Parameter(torch.tensor(part)) for part in (w[:CUT], w[CUT:])]
     groups = [{"params": theirs[0], "weight_decay": 0.1}, {"params": theirs[1], "weight_decay": 0}]
-    oracle = torch.optim.AdamW(groups, lr=0.01, betas=(0.9, 0.95))
-    rule = AdamW(w, betas=(0.9, 0.95), weight_decay=0.1, decay=[slice(0, CUT)])
+    oracle = torch.optim.AdamW(groups, lr=0.01, betas=(0.9, 0.95), eps=1e-3)
+    rule = AdamW(w, betas=(0.9, 0.95), epsilon=1e-3, weight_decay=0.1, decay=[slice(0, CUT)])
     schedule = Schedule(0.01, 50, warmup_steps=5)
     for step, g in enumerate(gradients(50)):
         rule.step(w, g, schedule(step))

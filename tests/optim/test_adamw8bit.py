@@ -25,14 +25,15 @@ def quantized(x, signed):
 def test_it_follows_the_paper():
     rng = np.random.default_rng(0)
     w = rng.normal(size=1000).astype(np.float32)
-    ours, rule = w.copy(), AdamW8bit(w, weight_decay=0.1, decay=[slice(0, 500)], block=BLOCK)
+    options = {"betas": (0.8, 0.95), "epsilon": 1e-3, "weight_decay": 0.1, "decay": [slice(0, 500)]}
+    ours, rule = w.copy(), AdamW8bit(w, **options, block=BLOCK)
     decay = np.where(np.arange(1000) < 500, np.float32(0.1), np.float32(0))
     for t in range(1, 4):
         g = rng.normal(size=1000).astype(np.float32)
         stored = rule.vectors()
-        m = np.float32(0.9) * stored["m"] + np.float32(0.1) * g
-        v = np.float32(0.999) * stored["v"] + np.float32(0.001) * g**2
-        expected = ours - 0.01 * ((m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8) + decay * ours)
+        m = np.float32(0.8) * stored["m"] + np.float32(0.2) * g
+        v = np.float32(0.95) * stored["v"] + np.float32(0.05) * g**2
+        expected = ours - 0.01 * ((m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-3) + decay * ours)
         rule.step(ours, g, 0.01)
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
         for name, x, signed in (("m", m, True), ("v", v, False)):

@@ -12,15 +12,15 @@ def test_it_follows_the_paper():
     rng = np.random.default_rng(0)
     w = rng.normal(size=1000)
     m, v = np.zeros(1000), np.zeros(1000)
-    ours, rule = w.copy(), LAMB(w, LAYERS, weight_decay=0.3, decay=[LAYERS[0], LAYERS[2]])
+    ours, rule = w.copy(), LAMB(w, LAYERS, betas=(0.8, 0.95), weight_decay=0.3, decay=[LAYERS[0], LAYERS[2]])
     decay = np.zeros(1000)
     decay[LAYERS[0]] = decay[LAYERS[2]] = 0.3
     for t, rate in enumerate((0.05, 0.04, 0.03, 0.02, 0.01), start=1):
         g = rng.normal(size=1000)
         rule.step(ours, g, rate)
-        m = 0.9 * m + (1 - 0.9) * g
-        v = 0.999 * v + (1 - 0.999) * g**2
-        u = (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + decay * w
+        m = 0.8 * m + (1 - 0.8) * g
+        v = 0.95 * v + (1 - 0.95) * g**2
+        u = (m / (1 - 0.8**t)) / (np.sqrt(v / (1 - 0.95**t)) + 1e-6) + decay * w
         for span in LAYERS:
             u[span] *= np.linalg.norm(w[span]) / np.linalg.norm(u[span])
         w = w - rate * u

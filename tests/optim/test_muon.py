@@ -31,9 +31,9 @@ def test_twenty_steps_of_pytorch(monkeypatch, shape, dtype, atol):
     rng = np.random.default_rng(1)
     first = rng.normal(size=shape).astype(dtype)
     theirs = torch.nn.Parameter(torch.tensor(first))
-    reference = torch.optim.Muon([theirs], lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    reference = torch.optim.Muon([theirs], lr=0.02, momentum=0.9, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
     ours = first.reshape(-1).copy()
-    rule = muon(ours, at(0, shape), weight_decay=0.1)
+    rule = muon(ours, at(0, shape), momentum=0.9, weight_decay=0.1)
     for _ in range(20):
         gradient = rng.normal(size=shape).astype(dtype)
         theirs.grad = torch.tensor(gradient)
@@ -74,8 +74,9 @@ def test_all_other_weights_are_adamws():
     inside, table = at(100, (30, 20), "w"), at(700, (10, 5), "table")
     weights, gradients = rng.normal(size=800), rng.normal(size=(3, 800))
     ours, theirs = weights.copy(), weights.copy()
-    rule = muon(ours, inside, table, chosen=[inside], weight_decay=0.1)
-    other = AdamW(theirs, weight_decay=0.1, decay=[inside.span, table.span])
+    options = {"betas": (0.8, 0.95), "epsilon": 1e-3, "weight_decay": 0.1}
+    rule = muon(ours, inside, table, chosen=[inside], **options)
+    other = AdamW(theirs, **options, decay=[inside.span, table.span])
     for gradient in gradients:
         rule.step(ours, gradient, 0.1)
         other.step(theirs, gradient, 0.1)
