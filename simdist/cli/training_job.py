@@ -3,9 +3,10 @@
 import json
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from simdist.cluster import Cluster, calibrated
@@ -15,7 +16,7 @@ from simdist.environment import crowding
 from simdist.launch import command_words
 from simdist.parallel.precision import precision
 from simdist.trace import Trace
-from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Trainer, history, report, table
+from simdist.training import Config, Interrupts, Progress, Report, RunFolder, Trainer, history, report
 from simdist.training.asynchronous.methods import asynchronous_methods
 from simdist.training.asynchronous.report import report as asynchronous_report
 from simdist.training.asynchronous.run import AsynchronousRun
@@ -67,15 +68,15 @@ class TrainingJob:
             changes = run.resume(Path(self.resume) / CHECKPOINTS) if self.resume is not None else []
             begun = run.done
             folder, run.checkpoints = self._folder(comm, begun)
-            notes = [*_resume_notes(begun, changes), *self._checkpoint_notes(folder, comm)] if folder else []
+            notes = self._notes(begun, changes, folder, comm) if folder else []
             with closing(folder) if folder else nullcontext():
+                self._train(run, asked, folder, notes)
                 if isinstance(run, Trainer):
-                    self._train(run, asked, folder, notes)
                     self._finish(run, folder)
                 else:
-                    self._train_asynchronously(run, asked, folder, notes)
                     self._finish_asynchronously(run, folder, begun)
-        return _exit_code(run.stopped, run.comm)
+        # Not 0 on rank 0 only, which is the last to exit: another rank would end the job while rank 0 is drawing.
+        return 0 if run.stopped is None or run.comm.rank else 128 + run.stopped
 
     def _folder(self, comm: Communicator, done: int) -> tuple[RunFolder | None, Path]:
         """Rank 0's folder for this run's files, and the path of the checkpoints of all ranks."""
@@ -102,55 +103,46 @@ class TrainingJob:
         return RunFolder(self.out, config) if self.out else RunFolder.fresh(name, config)
 
     def _train(
-        self, trainer: Trainer, asked: Interrupts | None, folder: RunFolder | None, notes: Sequence[str]
+        self, run: Trainer | AsynchronousRun, asked: Interrupts | None, folder: RunFolder | None, notes: Sequence[str]
     ) -> None:
-        """Train in common steps; rank 0 prints these notes and the progress."""
+        """Train; rank 0 prints these notes and the progress: without a common step whenever all ranks have stopped."""
         if folder is None:
-            for _ in trainer.run(asked):
+            for _ in run.run(asked):
                 pass
             return
-        shown = _num_losses(trainer.config)
-        with Progress(trainer.config.steps, trainer.done, folder.say, num_losses=shown) as progress:
+        in_step, shown = isinstance(run, Trainer), _num_losses(run.config)
+        with Progress(run.config.steps, run.done, folder.say, num_losses=shown, bar=in_step) as progress:
             for text in notes:
                 progress.say(text)
-            if trainer.comm.device.words:
-                progress.say(f"on {trainer.comm.device.words}")
+            if in_step and run.comm.device.words:
+                progress.say(f"on {run.comm.device.words}")
             if shown == 2:
-                progress.say(_entropies(trainer.text))
-            for line in trainer.run(asked):
-                progress.step(line)
-                if line:
-                    folder.write_line(line)
-                if trainer.diverged_at == trainer.done:
-                    progress.say(_diverged(trainer.done))
-            if trainer.stopped:
-                progress.say(self._stopped(trainer.stopped, trainer.done, folder, trainer.comm))
+                of_bytes, of_pairs = run.text.unigram_entropy, run.text.bigram_entropy
+                told = f"entropy {of_bytes:.4f} nats, given the previous byte {of_pairs:.4f}"
+                progress.say(f"bytes of the validation text: {told}")
+            diverged = False
+            for found in run.run(asked):
+                for line in found if isinstance(found, list) else [found]:
+                    progress.step(line)
+                    if line:
+                        folder.write_line(line)
+                if run.diverged_at and not diverged:
+                    progress.say(f"the loss of step {run.diverged_at} is not finite: the run has diverged")
+                    diverged = True
+            if run.stopped:
+                progress.say(self._stopped(run.stopped, run.done, folder, run.comm))
 
-    def _train_asynchronously(
-        self, run: AsynchronousRun, asked: Interrupts | None, folder: RunFolder | None, notes: Sequence[str]
-    ) -> None:
-        """Train without a common step; the log's lines come when all ranks have stopped."""
-        shown = _num_losses(run.config)
-        told = [*notes, *([_entropies(run.text)] if shown == 2 else [])]
-        if folder and told:
-            _tell(folder, "\n".join(told))
-        headed = False
-        for lines in run.run(asked):
-            if folder and lines:
-                for line in lines:
-                    folder.write_line(line)
-                _tell(folder, table(lines, not headed, shown))
-                headed = True
-        if folder and run.diverged_at:
-            _tell(folder, _diverged(run.diverged_at))
-        if folder and run.stopped:
-            _tell(folder, self._stopped(run.stopped, run.done, folder, run.comm))
-
-    def _checkpoint_notes(self, folder: RunFolder, comm: Communicator) -> list[str]:
-        """How to go on from the checkpoints on the way: said at the start, as nobody may be left to say it later."""
-        if not (every := self.config.checkpoint_every):
-            return []
-        return [f"checkpoints every {every} steps; from the last one go on with: {self._resume_command(folder, comm)}"]
+    def _notes(self, begun: int, changes: Sequence[str], folder: RunFolder, comm: Communicator) -> list[str]:
+        """What is said at the start: how a resumed run differs, and how to go on from the checkpoints on the way, as
+        nobody may be left to say it later.
+        """
+        notes = []
+        if begun:
+            notes.append(f"goes on after step {begun}" + (f", with {'; '.join(changes)}" if changes else ""))
+        if every := self.config.checkpoint_every:
+            resume = self._resume_command(folder, comm)
+            notes.append(f"checkpoints every {every} steps; from the last one go on with: {resume}")
+        return notes
 
     def _stopped(self, by: signal.Signals, done: int, folder: RunFolder, comm: Communicator) -> str:
         more = f"; go on with: {self._resume_command(folder, comm)}" if done < self.config.steps else ", the last"
@@ -177,14 +169,11 @@ class TrainingJob:
             if self.cluster:
                 most = max(peaks)
                 told.summary.append(fit_text(most, self.cluster, f"rank {peaks.index(most)}, the fullest,"))
-            _tell_results(folder, told, samples)
-            folder.write_end(told, trace)
             # Here, because the other ranks need not load Matplotlib.
             from simdist.cli.pictures import draw
 
-            with folder.writing():
-                draw(folder.path, lines, trace, trainer, cluster)
-            _tell_files(folder)
+            figures = partial(draw, folder.path, lines, trace, trainer, cluster)
+            _write_results(folder, told, trace, samples, figures)
 
     def _machine(self, trainer: Trainer) -> tuple[Cluster, float]:
         """The cluster that predictions are for, on rank 0, and the highest rate of a rank. All ranks must call."""
@@ -219,13 +208,10 @@ class TrainingJob:
             if run.config.experts and lines:
                 told.summary.append(experts_words(lines[-1], results.trace))
             self._add_circumstances(told, run.comm, results.trace)
-            _tell_results(folder, told, samples)
-            folder.write_end(told, results.trace)
             from simdist.cli.pictures import draw_asynchronous
 
-            with folder.writing():
-                draw_asynchronous(folder.path, lines, begun, results, run.text)
-            _tell_files(folder)
+            figures = partial(draw_asynchronous, folder.path, lines, begun, results, run.text)
+            _write_results(folder, told, results.trace, samples, figures)
 
 
 def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[tuple[bytes, bytes]]:
@@ -237,34 +223,9 @@ def _samples(run: Trainer | AsynchronousRun, folder: RunFolder | None) -> list[t
     return run.samples()
 
 
-def _exit_code(stopped: signal.Signals | None, comm: Communicator) -> int:
-    """That of a process killed by the signal, on rank 0 only, which is the last to exit.
-
-    Another rank with such an exit code would end the job while rank 0 is still drawing.
-    """
-    return 0 if stopped is None or comm.rank else 128 + stopped
-
-
-def _resume_notes(done: int, changes: Sequence[str]) -> list[str]:
-    """The message of a run that resumes; none otherwise."""
-    otherwise = f", with {'; '.join(changes)}" if changes else ""
-    return [f"goes on after step {done}{otherwise}"] if done else []
-
-
 def _num_losses(config: Config) -> int:
     """How many losses a run has: one of phantoms none, another that of training and, if it validates, of that."""
     return 0 if config.device == "phantom" else 1 + (config.validation_windows > 0)
-
-
-def _diverged(step: int) -> str:
-    return f"the loss of step {step} is not finite: the run has diverged"
-
-
-def _entropies(text: Text) -> str:
-    return (
-        f"bytes of the validation text: entropy {text.unigram_entropy:.4f} nats, "
-        f"given the previous byte {text.bigram_entropy:.4f}"
-    )
 
 
 def _tell(folder: RunFolder, text: str) -> None:
@@ -272,15 +233,17 @@ def _tell(folder: RunFolder, text: str) -> None:
     folder.say(text)
 
 
-def _tell_results(folder: RunFolder, told: Report, samples: Sequence[tuple[bytes, bytes]]) -> None:
-    """Print the report and a sample, then write all samples: on a full disk, too, the user sees what came out."""
+def _write_results(
+    folder: RunFolder, told: Report, trace: Trace, samples: Sequence[tuple[bytes, bytes]], draw: Callable[[], None]
+) -> None:
+    """Print the report and a sample, then write all: on a full disk, too, the user sees what came out."""
     _tell(folder, f"\n{told}\n")
     if samples:
         _tell(folder, f"after {_quoted(samples[0][0][-_SHOWN_BYTES:])} it writes {_quoted(samples[0][1])}\n")
         folder.write_samples(samples)
-
-
-def _tell_files(folder: RunFolder) -> None:
+    folder.write_end(told, trace)
+    with folder.writing():
+        draw()
     _tell(folder, f"in {folder.path}: {', '.join(sorted(p.name for p in folder.path.iterdir()))}")
 
 

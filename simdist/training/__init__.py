@@ -3,7 +3,7 @@
 from simdist.training.config import Config
 from simdist.training.folder import RunFolder, history, newest_run
 from simdist.training.interrupts import Interrupts
-from simdist.training.progress import Progress, table
+from simdist.training.progress import Progress
 from simdist.training.record import gather_trace
 from simdist.training.report import Report, report
 from simdist.training.settings import merged, read_toml
@@ -23,5 +23,4 @@ __all__ = [
     "newest_run",
     "read_toml",
     "report",
-    "table",
 ]

@@ -1,7 +1,7 @@
 import sys
 from math import nan
 
-from simdist.training import Line, Progress, table
+from simdist.training import Line, Progress
 
 LINE = Line(50, 2.5, 2.25, 0.1, 0.0, 123456.7, 0.25, 1626624)
 
@@ -16,9 +16,12 @@ def test_without_a_terminal_it_is_one_line_an_interval(capsys):
     assert err == ""
 
 
-def test_a_loss_keeps_to_its_column():
+def test_a_loss_keeps_to_its_column(capsys):
     lost = LINE._replace(train_loss=1.5e25, validation_loss=nan)
-    head, *lines = table([LINE, lost, LINE._replace(train_loss=99.5, validation_loss=100.0)]).splitlines()
+    with Progress(3) as progress:
+        for line in (LINE, lost, LINE._replace(train_loss=99.5, validation_loss=100.0)):
+            progress.step(line)
+    head, *lines = capsys.readouterr().out.splitlines()
     assert {len(line) for line in lines} == {len(head)}
     assert lines[1].split()[1:3] == ["1.5e+25", "nan"]
 
@@ -49,3 +52,12 @@ def test_on_a_terminal_there_is_a_bar(capsys, monkeypatch):
         progress.step(None)
         assert progress._bar.n == 5
     assert "2.5000" in capsys.readouterr().out
+
+
+def test_a_bar_that_nobody_asks_for_is_not_there(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with Progress(5, bar=False) as progress:
+        progress.step(LINE)
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    assert err == ""
