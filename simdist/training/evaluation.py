@@ -1,20 +1,36 @@
-"""Evaluation of a model, on text that it was not trained on."""
+"""Evaluation of a model: its loss on text that it was not trained on, and how it continues that."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
+from typing import Protocol
 
-from simdist.arrays import Array, partition
+import numpy as np
+import numpy.typing as npt
+
+from simdist.arrays import Array, on_host, partition
+from simdist.collectives import broadcast
 from simdist.comm import Communicator
 from simdist.data import Split
 from simdist.parallel.total import total
 from simdist.training.config import Config
-from simdist.training.sampling import Writer, sample
 
-__all__ = ["Evaluator"]
+__all__ = ["Evaluator", "Writer", "sample"]
 
 _LEAST_BYTES = 512  # predicted at a time, so that each NumPy call has enough work
 _PROMPTS = 3
+_BYTES = 256
+
+
+class Writer(Protocol):
+    """What can continue a text: a `Method`, for example."""
+
+    @property
+    def comm(self) -> Communicator:
+        """The ranks that it is on."""
+
+    def logits(self, tokens: Array) -> Array:
+        """What may come next after each row of tokens: see `Model.logits`."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +39,7 @@ class Evaluator:
 
     Args:
         validation: the text.
-        comm: all its ranks must call.
+        comm: the ranks that share the work; all of them must call.
         config: determines how much of the text to use, and how much at a time.
         targets_per_window: of the model.
     """
@@ -65,3 +81,41 @@ class Evaluator:
         at_once = max(config.global_batch_size // p // config.micro_batches, least, 1)
         own = numbers[partition(len(numbers), p)[self.comm.rank]]
         return [own[run] for run in partition(len(own), -(-len(numbers) // (p * at_once)))]
+
+
+def sample(writer: Writer, prompts: Array, num_bytes: int, temperature: float, seed: int) -> Array:
+    """What the model writes after each prompt, one byte at a time, each predicted from those before it.
+
+    Rank 0 draws, so that all ranks continue alike; but all must call, as each may have a part of the model.
+
+    Args:
+        prompts: shape (n, length), uint8; the model's context is `length`.
+        num_bytes: how many to write.
+        temperature: logits are divided by it, so a lower one is less random; 0 takes the likeliest byte.
+        seed: of the draws.
+
+    Returns:
+        shape (n, num_bytes), uint8, on every rank.
+
+    Cost: a forward pass of all prompts and a broadcast of n bytes, for each byte.
+    """
+    n, length = prompts.shape
+    text = np.concatenate([prompts, np.zeros((n, num_bytes), np.uint8)], axis=1)
+    noise = np.random.Generator(np.random.Philox(key=[seed, 2]))
+    for end in range(length, length + num_bytes):
+        logits = on_host(writer.logits(text[:, end - length : end]))[:, :_BYTES]  # tokens beyond the bytes are no text
+        drawn = _draw(logits.astype(np.float64), temperature, noise)
+        broadcast(drawn, writer.comm)
+        text[:, end] = drawn
+    return text[:, length:]
+
+
+def _draw(logits: npt.NDArray[np.float64], temperature: float, noise: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """One of the classes for each row of logits."""
+    if temperature == 0:
+        return np.asarray(logits.argmax(axis=1), np.uint8)
+    with np.errstate(over="ignore"):  # far below the largest logit the probability is 0
+        p = np.exp((logits - logits.max(axis=1, keepdims=True)) / temperature)
+    reached = np.cumsum(p, axis=1) / p.sum(axis=1, keepdims=True)
+    found = (reached < noise.random((len(p), 1))).sum(axis=1)
+    return np.asarray(np.minimum(found, p.shape[1] - 1), np.uint8)

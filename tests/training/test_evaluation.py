@@ -5,7 +5,7 @@ from simdist.comm.solo import SoloCommunicator
 from simdist.nn import Shape, gpt, mlp
 from simdist.parallel import DataParallel, Recipe
 from simdist.parallel.precision import precision
-from simdist.training.sampling import sample
+from simdist.training.evaluation import sample
 
 PROMPTS = np.frombuffer(b"the quick brown ", np.uint8).reshape(2, 8)
 EXACT = Recipe(precision=precision("float64"))
