@@ -7,7 +7,6 @@ one that computes, has been stopped, or has died.
 import fcntl
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,7 +28,6 @@ __all__ = [
     "Board",
     "Slot",
     "alive",
-    "kill",
     "private_folder",
     "stat_of",
 ]
@@ -242,10 +240,8 @@ def alive(pid: int) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 
@@ -259,11 +255,3 @@ def stat_of(pid: int) -> list[str]:
     except OSError:
         return []
     return text.rpartition(")")[2].split()
-
-
-def kill(pid: int) -> None:
-    """Kill a process, if it still exists."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -10,15 +10,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive, kill, private_folder
+from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive, private_folder
 from simdist.comm.ends import Ends
 from simdist.comm.guard import BOARD, LAUNCHER
 from simdist.comm.leftovers import drop, shared_files, unused_files
 from simdist.comm.line import START
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
-from simdist.launch.process import ENDED_ITSELF, ending, how_ended
-from simdist.launch.signals import deferred, listens, signal_words
+from simdist.launch.signals import ENDED_ITSELF, deferred, ending, how_ended, listens, signal_words
 from simdist.words import listed
 
 __all__ = ["Death", "Job"]
@@ -63,7 +62,12 @@ class Job:
         self._began_s = time.time()  # as files have it
 
     def __enter__(self) -> "Job":
-        self.folder = _new_folder()
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            gone = "ranks start in this process's working directory, which has been removed"
+            raise WorldUnavailable(gone) from None
+        self.folder = private_folder()
         path = self.folder / "board"
         try:
             with self._writing():
@@ -247,7 +251,8 @@ class Job:
                 _signal_all(process.pid, signal.SIGKILL)
                 process.wait(10.0)
         for slot in self._running():
-            kill(slot.pid)
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(slot.pid, signal.SIGKILL)
         drop([*files, *unused_files(self._began_s)])
 
     def _running(self) -> list[Slot]:
@@ -259,15 +264,6 @@ class Job:
         with suppress(OSError):
             return os.fsencode(self.folder) in Path(f"/proc/{slot.pid}/environ").read_bytes()
         return False
-
-
-def _new_folder() -> Path:
-    """A private folder for a job's files."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        raise WorldUnavailable("ranks start in this process's working directory, which has been removed") from None
-    return private_folder()
 
 
 def _signal_all(group: int, number: int) -> None:

@@ -22,9 +22,8 @@ from simdist.errors import ArgumentError, CollectiveMismatch, RankFailed, WorldU
 from simdist.launch.job import Death, Job
 from simdist.launch.mpirun import in_job
 from simdist.launch.pickling import packed, unpacked
-from simdist.launch.process import how_ended
 from simdist.launch.room import BYTES_PER_RANK, check_room
-from simdist.launch.signals import signal_in, signal_words
+from simdist.launch.signals import how_ended, signal_in, signal_words
 from simdist.trace import Span, Trace
 from simdist.words import counted
 

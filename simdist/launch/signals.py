@@ -1,5 +1,6 @@
-"""Signals: which of them a process handles, what they are called, and a block that they do not interrupt."""
+"""Signals: which of them a process handles, how it ended by one, and a block that they do not interrupt."""
 
+import os
 import re
 import signal
 import threading
@@ -9,15 +10,30 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["ENDING", "deferred", "handled", "listens", "signal_in", "signal_words"]
+from simdist.comm.board import ENDED, stat_of
+
+__all__ = [
+    "ENDED_ITSELF",
+    "ENDING",
+    "deferred",
+    "ending",
+    "handled",
+    "how_ended",
+    "listens",
+    "signal_in",
+    "signal_words",
+]
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a program to end."""
+ENDED_ITSELF = "ended itself"
+"""How `how_ended` begins for a process that no signal has ended."""
+_EXITING = 4  # PF_EXITING, of the flags
 
 
 @contextmanager
 def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], Any] | int) -> Iterator[None]:
-    """Handle these signals so inside this block, unless another handler is set in it.
+    """Let this handler take these signals inside this block, unless another is set in it.
 
     Args:
         handler: as of `signal.signal`. Outside the main thread, which alone runs handlers, none is set.
@@ -59,6 +75,22 @@ def listens(pid: int, number: int) -> bool:
         return False
     caught = re.search(r"^SigCgt:\s*(\w+)$", status, re.MULTILINE)
     return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+def how_ended(pid: int) -> str:
+    """How a process ended, in words, while it is still a zombie; empty before that, and once it has been reaped."""
+    found = stat_of(pid)
+    if not found or found[0] not in ENDED:
+        return ""
+    status = int(found[-1])
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    return signal_words(number) if number else f"{ENDED_ITSELF} with exit code {os.WEXITSTATUS(status)}"
+
+
+def ending(pid: int) -> bool:
+    """Whether a process is about to end: it is not a zombie yet, but runs no more of its program."""
+    found = stat_of(pid)
+    return bool(found) and found[0] not in ENDED and bool(int(found[6]) & _EXITING)
 
 
 def signal_words(number: int) -> str:

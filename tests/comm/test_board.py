@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, alive, kill
+from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, alive
 from simdist.comm.ends import Ends
 from simdist.errors import WorldUnavailable
-from simdist.launch.process import how_ended
+from simdist.launch.signals import how_ended
 
 
 @pytest.fixture
@@ -219,13 +219,12 @@ def test_a_turn_is_waited_for_but_not_for_ever(path):
 def test_a_process_that_nobody_has_collected_is_not_alive(sleeper):
     assert alive(os.getpid())
     assert alive(sleeper.pid)
-    kill(sleeper.pid)
+    sleeper.kill()
     end_s = time.monotonic() + 30
     while alive(sleeper.pid):
         assert time.monotonic() < end_s
     sleeper.wait()
     assert not alive(sleeper.pid)
-    kill(sleeper.pid)
 
 
 def test_of_a_program_whose_long_name_is_cut_in_the_middle_of_a_letter(tmp_path):

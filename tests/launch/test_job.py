@@ -16,7 +16,7 @@ from jobs import needs_mpi, until
 from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, alive
 from simdist.launch.job import Death, Job
 from simdist.launch.mpirun import Mpirun
-from simdist.launch.process import ending, how_ended
+from simdist.launch.signals import ending, how_ended
 
 pytestmark = needs_mpi
 
