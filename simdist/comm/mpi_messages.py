@@ -163,7 +163,7 @@ class MpiMessages(Communicator):
             request: Request = self._staging.isend(x, dst, tag)
         else:
             x, start_s = self._ready(x), perf_counter()
-            request = Sending(self, self.post("isend", x, dst, tag), x, dst, tag, start_s)
+            request = Sending(self, [self.post("isend", x, dst, tag)], x, dst, tag, start_s)
         self.guard.open[request] = "isend", self, dst, tag
         return request
 

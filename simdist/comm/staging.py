@@ -22,6 +22,7 @@ import numpy as np
 from simdist.arrays import Array
 from simdist.arrays.kind import device_library
 from simdist.comm.communicator import ANY
+from simdist.comm.mpi_request import Sending
 from simdist.comm.request import Request, Status
 from simdist.errors import MessageMismatch
 
@@ -74,7 +75,7 @@ class Staging:
         self.comm.note("send", start_s, x.nbytes, dst, 0)
         self.comm.note("recv", start_s, num_bytes, src, 0)
 
-    def isend(self, x: Array, dst: int, tag: int) -> "StagedSending":
+    def isend(self, x: Array, dst: int, tag: int) -> Sending:
         """See Communicator. All of x is copied to the host first; the request keeps the copy."""
         host = self._device.pinned(x.nbytes)
         start_s, stream = perf_counter(), self._side
@@ -82,7 +83,7 @@ class Staging:
         self._device.copy_out(x, host, stream.raw)
         stream.raw.synchronize()
         requests = [self.comm.post("isend", host[piece], dst, tag) for piece in pieces(x.nbytes)]
-        return StagedSending(self.comm, requests, host, dst, tag, start_s)
+        return Sending(self.comm, requests, host, dst, tag, start_s)
 
     def irecv(self, x: Array, src: int, tag: int) -> "StagedReceiving":
         """See Communicator. From a known source, all possible pieces are posted at once.
@@ -164,30 +165,6 @@ class Staging:
     def _side(self) -> Any:
         """The CUDA stream for copies."""
         return self._device.Stream()
-
-
-@dataclass(eq=False, repr=False)
-class StagedSending(Request):
-    """A nonblocking send of a device array."""
-
-    _comm: "MpiMessages"
-    _requests: list[Any]
-    _host: Array
-    _dst: int
-    _tag: int
-    _start_s: float
-
-    @property
-    def over(self) -> bool:
-        """See Request."""
-        return all(request.Test() for request in self._requests)
-
-    def _finish(self) -> Status:
-        self._comm.guard.open.pop(self, None)
-        for request in self._requests:
-            self._comm.finish("send", request, self._host, self._dst, self._tag)
-        self._comm.note("send", self._start_s, self._host.nbytes, self._dst, self._tag)
-        return Status(self._dst, self._tag, self._host.nbytes)
 
 
 @dataclass(eq=False, repr=False)
