@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from simdist.bench.race import COPY
 from simdist.errors import ArgumentError
 from simdist.plots import style
-from simdist.plots.size_axes import over_size
+from simdist.plots.sweep import over_size
 from simdist.words import counted
 
 if TYPE_CHECKING:

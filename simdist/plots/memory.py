@@ -67,7 +67,7 @@ def memory(
 
 
 def _shown(moments: Sequence[Moment], start_s: float, end_s: float) -> list[Moment]:
-    """The moments in this time, beginning with the state at its start; none if it starts after the last, or its end."""
+    """The moments in this time, beginning with the state at its start; none if it starts after its end or the last."""
     if not moments or start_s > min(end_s, moments[-1].time_s):
         return []
     return [m._replace(time_s=max(m.time_s, start_s)) for m in within(moments, start_s, end_s)]

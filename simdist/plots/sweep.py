@@ -1,6 +1,6 @@
 """Sweep: how long collectives take over sizes and numbers of ranks: measured, predicted and by formula."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from simdist.collectives.measurement import Measurement
 from simdist.errors import ArgumentError
 from simdist.plots import style
-from simdist.plots.size_axes import over_size
 from simdist.words import counted
 
-__all__ = ["Crossover", "crossovers", "in_words", "lines_of", "sweep"]
+__all__ = ["Crossover", "crossovers", "in_words", "lines_of", "over_size", "sweep"]
 
 
 class Crossover(NamedTuple):
@@ -146,6 +146,29 @@ def _panel(ax: Axes, rows: Sequence[Measurement], names: Sequence[str], ranks: i
         _regimes(ax, found, names)
     ax.set_title(f"{counted(ranks, 'rank')}{by}", pad=3 + 6.5 * max(0, len(found) - 1))
     return f"{counted(ranks, 'rank')}: {in_words(found)}"
+
+
+class _Marks(LogLocator):
+    """Marks at 1, 2 and 5 times powers of ten; over more than three decades labels would touch: only the powers."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        """See Matplotlib."""
+        self.set_params(subs=(1.0, 2.0, 5.0) if vmax <= 1e3 * vmin else (1.0,))
+        return super().tick_values(vmin, vmax)
+
+
+def over_size(ax: Axes, written: Callable[[float], str], width: float) -> None:
+    """Set log scales: an array's size across, on `width` inches, and upwards values that `written` formats."""
+    ax.set(xscale="log", yscale="log")
+    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=min(7, int(width / 0.5))))
+    ax.xaxis.set_major_formatter(lambda num_bytes, _: style.size(num_bytes))
+    ax.yaxis.set_major_locator(_Marks(numticks=12))
+    ax.yaxis.set_major_formatter(lambda value, _: written(value))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
+    style.grid(ax)
+    ax.set_axisbelow(True)
 
 
 def _regimes(ax: Axes, found: Sequence[Crossover], names: Sequence[str]) -> None:
