@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ IMPLYING_METHOD = ("zero", "pp", "schedule", "chunks", "compress")
 """Settings that imply their method, if none is given."""
 
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16"}
+
+_ranks, _async = partial(option, "ranks"), partial(option, "asynchronous")
 
 
 def _of_gpt(default: Any, help: str, choices: Sequence[str] = (), **limits: Any) -> Any:
@@ -123,94 +126,81 @@ class Config:
     weight_decay: float = option("update", _of_optimizer("weight_decay"), "of weight matrices")
     clip_norm: float = option("update", Per("model", mlp=0.0, gpt=1.0), "largest norm of a gradient; 0 for any")
 
-    device: str = option(
-        "ranks", "cpu", "where arrays live: cuda on GPUs, which ranks may share; phantom nowhere, for costs", DEVICES
+    device: str = _ranks(
+        "cpu", "where arrays live: cuda on GPUs, which ranks may share; phantom nowhere, for costs", DEVICES
     )
-    device_path: str = option(
-        "ranks", Per("device", cuda="auto"), "how arrays on GPUs travel between ranks; auto takes the best", PATHS
+    device_path: str = _ranks(
+        Per("device", cuda="auto"), "how arrays on GPUs travel between ranks; auto takes the best", PATHS
     )
-    dp: int = option("ranks", 0, "data-parallel replicas; 0 for as many as the ranks allow")
-    tp: int = option("ranks", Per("model", gpt=1), "ranks that split the heads and columns of each layer", least=1)
-    sequence_parallel: bool = option("ranks", Per("model", gpt=False), "with tp: split tokens between those layers too")
-    tp_overlap: bool = option("ranks", Per("model", gpt=False), "with sequence_parallel: send during products")
-    sp: int = option("ranks", Per("model", gpt=1), "ranks that split the tokens of each window", least=1)
-    ulysses: bool = option("ranks", Per("model", gpt=False), "with sp: each rank attends with some of the heads")
-    ring_attention: bool = option("ranks", Per("model", gpt=False), "with sp: keys and values travel round")
-    ep: int = option("ranks", Per("model", gpt=1), "ranks that split the experts, replicas otherwise", least=1)
-    overlap_degree: int = option("ranks", Per("model", gpt=1), "with ep: parts of the slots sent one by one", least=1)
-    method: str = option("ranks", "ddp", "how ranks train together", methods)
-    pp: int = option(
-        "ranks", Per("method", pipeline=1), "pipeline stages, each with some of the layers; implies its method", least=1
+    dp: int = _ranks(0, "data-parallel replicas; 0 for as many as the ranks allow")
+    tp: int = _ranks(Per("model", gpt=1), "ranks that split the heads and columns of each layer", least=1)
+    sequence_parallel: bool = _ranks(Per("model", gpt=False), "with tp: split tokens between those layers too")
+    tp_overlap: bool = _ranks(Per("model", gpt=False), "with sequence_parallel: send tokens while others are multiplied")
+    sp: int = _ranks(Per("model", gpt=1), "ranks that split the tokens of each window", least=1)
+    ulysses: bool = _ranks(Per("model", gpt=False), "with sp: each rank attends with some of the heads")
+    ring_attention: bool = _ranks(Per("model", gpt=False), "with sp: keys and values travel round")
+    ep: int = _ranks(Per("model", gpt=1), "ranks that split the experts, replicas otherwise", least=1)
+    overlap_degree: int = _ranks(Per("model", gpt=1), "with ep: parts of the slots sent one by one", least=1)
+    method: str = _ranks("ddp", "how ranks train together", methods)
+    pp: int = _ranks(
+        Per("method", pipeline=1), "pipeline stages, each with some of the layers; implies its method", least=1
     )
-    schedule: str = option(
-        "ranks",
+    schedule: str = _ranks(
         Per("method", pipeline="1f1b"),
         "of the pipeline, or a .txt file with one; implies its method",
         schedules,
         files=FILES,
         others=OTHER_NAMES,
     )
-    chunks: int = option("ranks", Per("schedule", lambda: dict.fromkeys(chunked(), 2)), "stages on each rank", least=1)
-    zero: int = option(
-        "ranks", Per("method", ddp=0, zero=2, fsdp=3, pipeline=0), "ZeRO stage; 1 to 3 imply their method", below=4
+    chunks: int = _ranks(Per("schedule", lambda: dict.fromkeys(chunked(), 2)), "stages on each rank", least=1)
+    zero: int = _ranks(
+        Per("method", ddp=0, zero=2, fsdp=3, pipeline=0), "ZeRO stage; 1 to 3 imply their method", below=4
     )
-    shards: int = option(
-        "ranks",
-        _per_method(("zero", "fsdp", "pipeline"), 0),
-        "ranks that shard one model (hybrid sharding); 0 for all of dp",
+    shards: int = _ranks(
+        _per_method(("zero", "fsdp", "pipeline"), 0), "ranks that shard one model (hybrid sharding); 0 for all of dp"
     )
-    bucket_bytes: int = option(
-        "ranks", _per_method(("ddp", "zero"), BUCKET_BYTES), "gradients reduced together during backward", least=1
+    bucket_bytes: int = _ranks(
+        _per_method(("ddp", "zero"), BUCKET_BYTES), "gradients reduced together during backward", least=1
     )
-    algorithm: str = option(
-        "ranks",
+    algorithm: str = _ranks(
         _per_method(("dp", "ddp", "zero", "fsdp", *AVERAGING), "auto"),
         "of the reduction",
         lambda: ["auto", *algorithms("all_reduce")],
         others=names.OTHER_NAMES["all_reduce"],
     )
-    offload: str = option(
-        "ranks", Per("method", zero="none", fsdp="none"), "kept off the device, with those before it", OFFLOADS
+    offload: str = _ranks(
+        Per("method", zero="none", fsdp="none"), "kept off the device, with those before it", OFFLOADS
     )
-    offload_to: str = option(
-        "ranks", Per("offload", **dict.fromkeys(OFFLOADS[1:], "host")), "where to keep that", ("host", "disk")
+    offload_to: str = _ranks(
+        Per("offload", **dict.fromkeys(OFFLOADS[1:], "host")), "where to keep that", ("host", "disk")
     )
-    compress: str = option(
-        "ranks", Per("method", compressed="top-k"), "compression of gradients; implies its method", compressions
+    compress: str = _ranks(
+        Per("method", compressed="top-k"), "compression of gradients; implies its method", compressions
     )
-    compress_share: float = option("ranks", _of_compression("share"), "share of the items to send", below=1, above=True)
-    compress_block: int = option("ranks", _of_compression("block"), "items that share a scale", least=1)
-    compress_rank: int = option("ranks", _of_compression("rank"), "rank of the matrices that are sent", least=1)
-    check_every: int = option("ranks", _per_method(whole, 0), "steps between comparisons of all replicas; 0 for none")
+    compress_share: float = _ranks(_of_compression("share"), "share of the items to send", below=1, above=True)
+    compress_block: int = _ranks(_of_compression("block"), "items that share a scale", least=1)
+    compress_rank: int = _ranks(_of_compression("rank"), "rank of the matrices that are sent", least=1)
+    check_every: int = _ranks(_per_method(whole, 0), "steps between comparisons of all replicas; 0 for none")
 
-    servers: int = option(
-        "asynchronous", _per_method(SERVED, 1), "ranks that keep the weights; the others are workers", least=1
+    servers: int = _async(_per_method(SERVED, 1), "ranks that keep the weights; the others are workers", least=1)
+    staleness: int = _async(Per("method", ssp=3), "steps that workers may be apart")
+    backups: int = _async(Per("method", backup=1), "workers that a step need not wait for", least=1)
+    staleness_aware: bool = _async(_per_method(("async", "ssp"), False), "weigh updates less the staler they are")
+    graph: str = _async(Per("method", **{"d-psgd": "ring", "ad-psgd": "bipartite"}), "who averages with whom", graphs)
+    local_steps: int = _async(
+        Per("method", **dict.fromkeys(AVERAGING[:2], 8), diloco=20), "steps between averages", least=1
     )
-    staleness: int = option("asynchronous", Per("method", ssp=3), "steps that workers may be apart")
-    backups: int = option("asynchronous", Per("method", backup=1), "workers that a step need not wait for", least=1)
-    staleness_aware: bool = option(
-        "asynchronous", _per_method(("async", "ssp"), False), "weigh updates less the staler they are"
+    switch_share: float = _async(
+        _per_method(["post-local"], 0.5), "share of steps, at the start, that are all averaged", below=1
     )
-    graph: str = option(
-        "asynchronous", Per("method", **{"d-psgd": "ring", "ad-psgd": "bipartite"}), "who averages with whom", graphs
+    outer_rate: float = _async(Per("method", diloco=0.7), "learning rate of the outer step")
+    slow: str = _async(
+        _per_method(asynchronous_methods, "none"), "ranks that are slower, 2:4.0 for four times", metavar="RANK:X,…"
     )
-    local_steps: int = option(
-        "asynchronous", Per("method", **dict.fromkeys(AVERAGING[:2], 8), diloco=20), "steps between averages", least=1
+    compute_time: str = _async(
+        _per_method(asynchronous_methods, "constant"), "extra time added to each step", COMPUTE_TIMES
     )
-    switch_share: float = option(
-        "asynchronous", _per_method(["post-local"], 0.5), "share of steps, at the start, that are all averaged", below=1
-    )
-    outer_rate: float = option("asynchronous", Per("method", diloco=0.7), "learning rate of the outer step")
-    slow: str = option(
-        "asynchronous",
-        _per_method(asynchronous_methods, "none"),
-        "ranks that are slower, 2:4.0 for four times",
-        metavar="RANK:X,…",
-    )
-    compute_time: str = option(
-        "asynchronous", _per_method(asynchronous_methods, "constant"), "extra time added to each step", COMPUTE_TIMES
-    )
-    compute_seconds: float = option("asynchronous", _per_method(asynchronous_methods, 0.0), "mean of the extra time")
+    compute_seconds: float = _async(_per_method(asynchronous_methods, 0.0), "mean of the extra time")
 
     checkpoint_every: int = option("checkpoints", 0, "steps from one to the next; 0 for none")
     keep_checkpoints: int = option("checkpoints", 3, "how many of the latest to keep; 0 for all")
