@@ -1,6 +1,6 @@
 """Report: what a run reached and cost, measured beside predicted beside formula."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, isfinite
 from pathlib import Path
 from typing import NamedTuple
@@ -224,37 +224,30 @@ def _rows(
     comm, total = trainer.comm, trainer.profiler.total
     if not step:
         return [
-            Row("bytes sent a step, rank 0", f"{total.sent_bytes / total.steps:,.0f}", "", ""),
-            Row("messages a step, rank 0", f"{total.messages / total.steps:,.0f}", "", ""),
+            Row("bytes sent a step, rank 0", count(total.sent_bytes / total.steps), "", ""),
+            Row("messages a step, rank 0", count(total.messages / total.steps), "", ""),
         ]
     itemsize = trainer.method.item_bytes
-    exact = [(call.cost(comm, itemsize), count) for call, count in step.items()]
-    papers = [(call.formula(comm, itemsize), count) for call, count in step.items()]
-    took_s = [(transfer_seconds(trace, call), count) for call, count in step.items()]
+
+    def every(figure: Callable[[Call], float]) -> float:
+        """The sum of this figure over all collectives of the step."""
+        return sum(figure(call) * n for call, n in step.items())
+
+    # The messages of a pipeline and of rings belong to no collective.
     messages, sent_bytes = (prediction.messages[0], prediction.taken[0].sent_bytes) if prediction else (0, 0)
-    measured = sent(trace)
-    ring = rings(trace, trainer.config.sp or 1, trainer.config.tp or 1, itemsize)  # beside collectives
-    predicted_s = sum(predicted_seconds(cluster, call, itemsize) * n for call, n in step.items())
+    ring = rings(trace, trainer.config.sp or 1, trainer.config.tp or 1, itemsize)
+    num_sent, measured_bytes = sent(trace)
+    predicted_bytes = every(lambda call: call.cost(comm, itemsize).sent_bytes) + sent_bytes + ring.sent_bytes
+    formula_bytes = every(lambda call: call.formula(comm, itemsize).bytes) + sent_bytes + ring.formula_bytes
+    predicted = every(lambda call: call.cost(comm, itemsize).messages) + messages + ring.messages
+    took_s = every(lambda call: transfer_seconds(trace, call) or 0.0)
+    predicted_s = every(lambda call: predicted_seconds(cluster, call, itemsize))
+    formula_s = every(lambda call: call.seconds(call.formula(comm, itemsize), cluster))
     shared = shared_memory_bytes(trace, step, comm, itemsize)
     return [
-        Row(
-            "bytes sent a step, rank 0",
-            f"{measured[1]:,}",
-            f"{sum(c.sent_bytes * n for c, n in exact) + sent_bytes + ring.sent_bytes:,.0f}",
-            f"{sum(f.bytes * n for f, n in papers) + sent_bytes + ring.formula_bytes:,.0f}",
-        ),
-        Row(
-            "messages a step, rank 0",
-            f"{measured[0]:,}",
-            f"{sum(c.messages * n for c, n in exact) + messages + ring.messages:,}",
-            "",
-        ),
-        Row(
-            "collectives of a step, once all ranks are there",
-            milliseconds(sum(s * n for s, n in took_s if s is not None)),
-            milliseconds(predicted_s),
-            milliseconds(sum(call.seconds(f, cluster) * n for call, (f, n) in zip(step, papers, strict=True))),
-        ),
+        Row("bytes sent a step, rank 0", *map(count, (measured_bytes, predicted_bytes, formula_bytes))),
+        Row("messages a step, rank 0", count(num_sent), count(predicted), ""),
+        Row("collectives of a step, once all ranks are there", *map(milliseconds, (took_s, predicted_s, formula_s))),
         *([] if shared is None else [Row(*shared.row())]),
     ]
 
