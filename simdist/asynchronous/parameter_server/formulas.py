@@ -152,7 +152,6 @@ def delayed_rate(curvature: float, delay: float) -> float:
     Source: Yang, Zhang, Li, Ré, Aberger, De Sa 2021, MLSys, arXiv 1910.05124 (PipeMare), lemma 1 and table 1.
     """
     require_more("curvature", curvature, 0)
-    require_least("delay", delay, 0)
     return 2 / curvature * sin(pi / (4 * delay + 2))
 
 
@@ -189,6 +188,6 @@ def ssp_rate(update: float, workers: int, staleness: float, *, distance: float, 
 
 def _check(updates: float, workers: int, staleness: float) -> None:
     """Raise ArgumentError if there are no updates or workers."""
-    if updates < 1 or workers < 1 or staleness < 0:
+    if updates < 1 or workers < 1:
         told = f"{updates} updates of {workers} workers, and staleness {staleness}"
         raise ArgumentError(f"{told}; needs at least 1, 1 and 0")

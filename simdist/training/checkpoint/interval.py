@@ -13,7 +13,7 @@ Source: Young 1974, CACM 17(9), 530-531; Daly 2006, Future Generation Computer S
 
 from math import exp, expm1, inf, sqrt
 
-from simdist.errors import as_declared, require_least, require_more
+from simdist.errors import as_declared, require_more
 
 __all__ = ["daly_interval_s", "expected_s", "goodput", "young_interval_s"]
 
@@ -28,7 +28,7 @@ def young_interval_s(checkpoint_s: float, failure_s: float) -> float:
     Raises:
         ArgumentError: δ is below 0, or M not above 0.
     """
-    _check(checkpoint_s, failure_s)
+    require_more("failure_s", failure_s, 0)
     return sqrt(2 * checkpoint_s * failure_s)
 
 
@@ -64,10 +64,8 @@ def expected_s(
     Raises:
         ArgumentError: τ or M is not above 0, or another time below 0.
     """
-    _check(checkpoint_s, failure_s)
+    require_more("failure_s", failure_s, 0)
     require_more("interval_s", interval_s, 0)
-    require_least("work_s", work_s, 0)
-    require_least("restart_s", restart_s, 0)
     try:
         each = failure_s * exp(restart_s / failure_s) * expm1((interval_s + checkpoint_s) / failure_s)
     except OverflowError:
@@ -93,9 +91,3 @@ def goodput(interval_s: float, checkpoint_s: float, failure_s: float, restart_s:
     Source: Kokolis et al. 2025, HPCA, arXiv 2410.21680 (the approximation, and these failures).
     """
     return interval_s / expected_s(interval_s, interval_s, checkpoint_s, failure_s, restart_s)
-
-
-def _check(checkpoint_s: float, failure_s: float) -> None:
-    """Raise ArgumentError if there are no such times."""
-    require_least("checkpoint_s", checkpoint_s, 0)
-    require_more("failure_s", failure_s, 0)
