@@ -17,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from simdist.comm.board import ABSENT, AT_WORK, FAILED, LEFT, Board, Slot, alive
 from simdist.comm.ends import Ends
@@ -35,6 +36,7 @@ _ANSWER_S = 0.8  # how long ranks may take to report where they are
 _STUCK_S = 5.0  # after which this rank ends the job if the one that announced the end has not
 
 
+@dataclass(eq=False, repr=False)
 class Watchdog:
     """Watches this rank.
 
@@ -51,24 +53,17 @@ class Watchdog:
         survives: whether the job continues when a rank dies.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        size: int,
-        timeout_s: float,
-        end: Callable[[int], None],
-        tell: Callable[[SimdistError], None],
-        launcher_pid: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.size = size
-        self.timeout_s = timeout_s
-        self.end = end
-        self.tell = tell
+    rank: int
+    size: int
+    timeout_s: float
+    end: Callable[[int], None]
+    tell: Callable[[SimdistError], None]
+    launcher_pid: int = 0
+
+    def __post_init__(self) -> None:
         self.lines = [Line("main")]
         self.board: Board | None = None
         self.survives = False
-        self._launcher_pid = launcher_pid
         self._parent_pid = os.getppid()
         self._seen: dict[Line, tuple[Wait, float]] = {}  # of each stream: its wait, and its length so far
         self._conceded_s = 0.0  # when another rank was first seen to end the job
@@ -148,7 +143,7 @@ class Watchdog:
     @property
     def abandoned(self) -> bool:
         """Whether the process that started the job is gone."""
-        return self._launcher_pid != 0 and not alive(self._launcher_pid)
+        return self.launcher_pid != 0 and not alive(self.launcher_pid)
 
     def _concede(self) -> None:
         """Leave the end of the job to the rank that announced it, for a limited time."""

@@ -441,12 +441,12 @@ def dead_pid():
 
 
 def test_a_rank_ends_with_its_launcher_and_with_its_parent(watchdog, dead_pid):
-    watchdog._launcher_pid = os.getpid()
+    watchdog.launcher_pid = os.getpid()
     rounds(watchdog, 0.5)
-    watchdog._launcher_pid = dead_pid
+    watchdog.launcher_pid = dead_pid
     with pytest.raises(Ended, match="^1$"):
         rounds(watchdog, 0.5)
-    watchdog._launcher_pid, watchdog._parent_pid = 0, dead_pid
+    watchdog.launcher_pid, watchdog._parent_pid = 0, dead_pid
     with pytest.raises(Ended, match="^1$"):
         rounds(watchdog, 0.5)
 

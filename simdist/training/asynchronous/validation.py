@@ -1,6 +1,7 @@
 """Validation: the validation losses along an asynchronous run, of copies of the weights that ranks kept."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from simdist.arrays import Array
 from simdist.asynchronous import Snapshots
@@ -16,42 +17,35 @@ from simdist.training.text import Text
 __all__ = ["Validation"]
 
 
+@dataclass(eq=False, repr=False)
 class Validation:
     """The validation loss at each mark: of the weights that the first worker had read, or of the mean of all ranks'.
 
     A rank that is not there yet at the end of a stretch contributes its weights as they are then.
 
     Args:
-        comm: all its ranks must call.
+        comm: the ranks; all of them must call.
         model: is bound to the weights afterwards.
-        marks: the steps of the log.
+        pending: the marks not evaluated yet: at first all steps of the log.
         snapshots: where copies are kept, one a mark.
 
     Attributes:
-        pending: the marks not evaluated yet.
         unlogged: (mark, loss) of those evaluated that have no line yet.
         last: the last mark and its loss; 0 and nan before the first.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        config: Config,
-        model: Model,
-        weights: Array,
-        text: Text,
-        marks: Sequence[int],
-        snapshots: Snapshots,
-    ) -> None:
-        self._config = config
-        self._model = model
-        self._weights = weights
-        self._text = text
-        self._snapshots = snapshots
-        self.pending = list(marks)
+    _comm: Communicator
+    _config: Config
+    _model: Model
+    _weights: Array
+    _text: Text
+    pending: list[int]
+    _snapshots: Snapshots
+
+    def __post_init__(self) -> None:
         self.unlogged: list[tuple[int, float]] = []
         self.last = (0, float("nan"))
-        self.regroup(comm)
+        self.regroup(self._comm)
 
     def regroup(self, comm: Communicator) -> None:
         """Continue with these ranks."""
