@@ -20,14 +20,12 @@ class OpenRequests(dict[Request, tuple[str, Any, int, int]]):
 
     def rows(self) -> list[str]:
         """Each of them in words."""
-        return [_unwaited(*call) for call in self.values()]
-
-
-def _unwaited(what: str, comm: Any, peer: int, tag: int) -> str:
-    ranks = comm.ranks
-    other = "any rank" if peer == ANY else f"rank {ranks[peer]}"
-    way = "to" if what == "isend" else "from"
-    return f"rank {ranks[comm.rank]} never waited for its {what} {way} {other}{with_tag(tag)} on {comm.context!r}"
+        rows = []
+        for what, comm, peer, tag in self.values():
+            me, other = comm.ranks[comm.rank], "any rank" if peer == ANY else f"rank {comm.ranks[peer]}"
+            way = "to" if what == "isend" else "from"
+            rows.append(f"rank {me} never waited for its {what} {way} {other}{with_tag(tag)} on {comm.context!r}")
+        return rows
 
 
 def remedy(waits: Sequence[str]) -> list[str]:

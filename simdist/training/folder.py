@@ -25,20 +25,10 @@ from simdist.training.trainer import Line
 
 __all__ = ["CHECKPOINTS", "CLUSTER", "RunFolder", "history", "newest_run"]
 
-CHECKPOINTS = "checkpoints"
-"""The part of a run's folder with its checkpoints."""
-CLUSTER = "cluster.toml"
-"""The file in a run's folder that describes the cluster of its virtual ranks."""
-REPORT = "report.txt"
-"""The file in a run's folder with its results, written at its end."""
-SAMPLES = "samples.txt"
-"""The file in a run's folder with what its model wrote at its end, if it was not stopped."""
-TRACE = "trace.json"
-"""The file in a run's folder with the record of its last steps."""
+CHECKPOINTS, CLUSTER, SCHEDULE = "checkpoints", "cluster.toml", "schedule.txt"
+REPORT, SAMPLES, TRACE = "report.txt", "samples.txt", "trace.json"
 PICTURES = ("loss", "loss_by_time", "timeline", "schedule", "memory", "experts", "waiting", "staleness", "consensus")
-"""The pictures in a run's folder, drawn at its end: those of them that there is something to draw for."""
-SCHEDULE = "schedule.txt"
-"""The file in a run's folder with the rows of a user's own schedule."""
+"""The names in a run's folder that are needed in several places; pictures are drawn if there is something to draw."""
 
 
 class RunFolder:

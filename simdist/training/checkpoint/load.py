@@ -46,8 +46,7 @@ def load(
     """Fill the pieces of these tensors, on all ranks, from a checkpoint by any number of ranks.
 
     Args:
-        root: as of `save`.
-        comm: all of its ranks must call.
+        root, comm: as of `save`.
         tensors: by name, what this rank wants; other tensors of the checkpoint are ignored.
         step: which one; the latest if None.
         accept: called with the step and the extra before any piece is filled; an error on one rank is raised on all.
@@ -65,7 +64,9 @@ def load(
     with comm.span(f"load step {'latest' if step is None else step}"):
         # All ranks judge alike which checkpoint it is, and its manifest, because rank 0 reads for all.
         folder = Path(root) / on_rank_0(comm, lambda: folder_of(root, step, disk).name)
-        source = Source.of(folder, _told_manifest(folder, comm, disk), disk)
+        read: list[bytes] = []
+        on_rank_0(comm, lambda: read.append(manifest_bytes(folder, disk)))
+        source = Source.of(folder, broadcast_bytes(comm, b"".join(read)), disk)
         together(comm, lambda: _verify(source, comm))
         together(comm, lambda: _compare(source, tensors))
         together(comm, lambda: accept(source.manifest.step, source.manifest.extra))
@@ -73,12 +74,6 @@ def load(
         together(comm, lambda: _read(source, found, comm))
         _fill(tensors, found)
         return Loaded(source.manifest.step, source.manifest.extra)
-
-
-def _told_manifest(folder: Path, comm: Communicator, disk: Disk) -> bytes:
-    read: list[bytes] = []
-    on_rank_0(comm, lambda: read.append(manifest_bytes(folder, disk)))
-    return broadcast_bytes(comm, b"".join(read))
 
 
 def _verify(source: Source, comm: Communicator) -> None:
