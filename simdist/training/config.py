@@ -211,22 +211,19 @@ class Config:
     temperature: float = option("log", 0.8, "of those texts: 0 takes the likeliest byte")
 
     def __post_init__(self) -> None:
-        for name, value in typed(sized({k: given for k, given in vars(self).items() if given is not None})).items():
-            object.__setattr__(self, name, value)
-        for name, what in options():  # first of all, because names imply other settings
-            object.__setattr__(self, name, what.named(getattr(self, name)))
-        object.__setattr__(self, "method", self._implied_method())
-        for name, value in self._implied().items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
+        own = vars(self)  # which is frozen only for others
+        own |= typed(sized({name: value for name, value in own.items() if value is not None}))
+        own |= {name: what.named(own[name]) for name, what in options()}  # first, because names imply other settings
+        own["method"] = self._implied_method()
+        own |= {name: value for name, value in self._implied().items() if own[name] is None}
         if self.pp == 1 and self.method != "pipeline":  # one stage is no pipeline
-            object.__setattr__(self, "pp", None)
+            own["pp"] = None
         if self.device_path == "auto" and self.device != "cuda":  # which has one path
-            object.__setattr__(self, "device_path", None)
+            own["device_path"] = None
         known: dict[str, Any] = {}
         for name, what in options():
-            known[name] = what.resolve(name, getattr(self, name), known)
-            object.__setattr__(self, name, known[name])
+            known[name] = what.resolve(name, own[name], known)
+        own |= known
         if self.micro_batches > self.global_batch_size:
             raise ArgumentError(
                 f"micro_batches is {self.micro_batches} and global_batch_size {self.global_batch_size}; "
