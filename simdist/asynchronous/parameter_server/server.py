@@ -1,7 +1,7 @@
 """Server: a rank that holds a shard of the weights, takes updates from workers and sends them weights."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 
 from simdist.arrays import moved
@@ -39,6 +39,7 @@ class Counts:
     num_duplicates: int = 0
 
 
+@dataclass(eq=False, repr=False)
 class Server:
     """Answers workers until all have left.
 
@@ -68,40 +69,31 @@ class Server:
     Distributed Deep Learning".
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        layout: Layout,
-        shard: Shard,
-        consistency: Consistency,
-        learning_rate: Callable[[int], float],
-        *,
-        staleness_aware: bool = False,
-        deadline_s: float | None = None,
-        until: int | None = None,
-        asked: Asked = lambda: False,
-    ) -> None:
-        consistency.check(layout.num_workers)
-        self.comm = comm
-        self.layout = layout
-        self.shard = shard
-        self.consistency = consistency
-        self.learning_rate = learning_rate
-        self.staleness_aware = staleness_aware
-        self.deadline_s = deadline_s
-        self.clocks = Clocks(layout.num_workers)
+    comm: Communicator
+    layout: Layout
+    shard: Shard
+    consistency: Consistency
+    learning_rate: Callable[[int], float]
+    _: KW_ONLY
+    staleness_aware: bool = False
+    deadline_s: float | None = None
+    until: int | None = None
+    asked: Asked = lambda: False
+
+    def __post_init__(self) -> None:
+        num_workers = self.layout.num_workers
+        self.consistency.check(num_workers)
+        self.clocks = Clocks(num_workers)
         self.counts = Counts()
         self.waited_s = 0.0  # for requests
         self._held: list[Push] = []
         self._waiting: dict[int, dict[int, slice]] = {}  # clock -> worker -> the keys it reads
-        self._versions = [0] * layout.num_workers  # of the weights that each worker read last
-        self._last_contact_s = [0.0] * layout.num_workers
-        self._outbox = Outbox(comm, layout, self._restart_deadline)
-        self._until: float = inf if until is None else until
-        self._asked = asked
+        self._versions = [0] * num_workers  # of the weights that each worker read last
+        self._last_contact_s = [0.0] * num_workers
+        self._outbox = Outbox(self.comm, self.layout, self._restart_deadline)
         self._release_clock: float = inf  # the clock from which on workers are released
         self._newest_push: Push | None = None  # a view of the packet
-        self._packet = buffer_for(shard.weights, layout.row_width)
+        self._packet = buffer_for(self.shard.weights, self.layout.row_width)
 
     def serve(self) -> None:
         """Answer until no worker is left."""
@@ -179,7 +171,8 @@ class Server:
         while again:
             for pushes in self.consistency.due(self.clocks, self._held):
                 self._apply(pushes)
-            if self._asked() or self.consistency.num_whole_steps(self.clocks) >= self._until:
+            over = self.until is not None and self.consistency.num_whole_steps(self.clocks) >= self.until
+            if self.asked() or over:
                 self.halt()
             again = self._answer_admitted()
         if self._held and self._held[-1] is self._newest_push:
@@ -199,15 +192,11 @@ class Server:
         for push in pushes:
             self.counts.applied.append((push.worker, push.clock))
             self.clocks.applied[push.worker] = push.clock + 1
-        if self.consistency.announces:
-            self._announce({push.worker for push in pushes})
-
-    def _announce(self, kept: set[int]) -> None:
-        """Tell workers still computing for the step just closed that it is over."""
-        step = self.clocks.step
-        for worker in self.clocks.present - kept:
-            if self.clocks.reads[worker] == step:
-                self._outbox.send(worker, Message(Kind.OVER, step))
+        if self.consistency.announces:  # to those still computing for the step just closed
+            step = self.clocks.step
+            for worker in self.clocks.present - {push.worker for push in pushes}:
+                if self.clocks.reads[worker] == step:
+                    self._outbox.send(worker, Message(Kind.OVER, step))
 
     def _answer_admitted(self) -> bool:
         """Send weights to all workers that may read now; returns whether there were any."""
