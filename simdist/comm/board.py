@@ -19,18 +19,7 @@ import numpy as np
 
 from simdist.errors import WorldUnavailable
 
-__all__ = [
-    "ABSENT",
-    "AT_WORK",
-    "ENDED",
-    "FAILED",
-    "LEFT",
-    "Board",
-    "Slot",
-    "alive",
-    "private_folder",
-    "stat_of",
-]
+__all__ = ["ABSENT", "AT_WORK", "ENDED", "FAILED", "LEFT", "Board", "Slot", "alive", "private_folder", "stat_of"]
 
 ABSENT, AT_WORK, LEFT, FAILED = range(4)
 ENDED = "Z", "X"  # states of a process, in Linux: a zombie, or dead

@@ -17,7 +17,7 @@ from simdist.comm.leftovers import drop, shared_files, unused_files
 from simdist.comm.line import START
 from simdist.errors import WorldUnavailable
 from simdist.launch.mpirun import find_mpirun
-from simdist.launch.signals import ENDED_ITSELF, deferred, ending, how_ended, listens, signal_words
+from simdist.launch.signals import ENDED_ITSELF, deferred, how_ended, is_ending, listens, signal_words
 from simdist.words import listed
 
 __all__ = ["Death", "Job"]
@@ -204,7 +204,7 @@ class Job:
         if how.startswith(ENDED_ITSELF) and (not slot.doing or START in slot.doing):
             # MPI has ended it, perhaps because of another, which has left the shared memory but not yet its files.
             for other in self.board.slots():
-                if other.pid and other.rank != rank and ending(other.pid):
+                if other.pid and other.rank != rank and is_ending(other.pid):
                     self._note_end(other.rank)
         self.deaths.append(Death(rank, slot.pid, now_s, how))
 

@@ -16,9 +16,9 @@ __all__ = [
     "ENDED_ITSELF",
     "ENDING",
     "deferred",
-    "ending",
     "handled",
     "how_ended",
+    "is_ending",
     "listens",
     "signal_in",
     "signal_words",
@@ -87,7 +87,7 @@ def how_ended(pid: int) -> str:
     return signal_words(number) if number else f"{ENDED_ITSELF} with exit code {os.WEXITSTATUS(status)}"
 
 
-def ending(pid: int) -> bool:
+def is_ending(pid: int) -> bool:
     """Whether a process is about to end: it is not a zombie yet, but runs no more of its program."""
     found = stat_of(pid)
     return bool(found) and found[0] not in ENDED and bool(int(found[6]) & _EXITING)

@@ -16,7 +16,7 @@ from jobs import needs_mpi, until
 from simdist.comm.board import AT_WORK, FAILED, LEFT, Board, alive
 from simdist.launch.job import Death, Job
 from simdist.launch.mpirun import Mpirun
-from simdist.launch.signals import ending, how_ended
+from simdist.launch.signals import how_ended, is_ending
 
 pytestmark = needs_mpi
 
@@ -244,11 +244,11 @@ def test_a_rank_that_mpi_ends_as_it_starts_is_not_blamed_for_the_end_of_another(
             board._write(pid=process.pid, doing=doing.encode())
             board.close()
 
-        def ending(pid):
+        def is_ending(pid):
             dying.send_signal(signal.SIGKILL)
             return pid == dying.pid
 
-        monkeypatch.setattr("simdist.launch.job.ending", ending)
+        monkeypatch.setattr("simdist.launch.job.is_ending", is_ending)
         until(lambda: not alive(dead.pid))
         job._note_end(0)
         told = [(death.rank, death.how) for death in job.deaths]
@@ -261,6 +261,6 @@ def test_a_rank_that_mpi_ends_as_it_starts_is_not_blamed_for_the_end_of_another(
 def test_only_a_process_in_the_midst_of_its_end_is_ending():
     with subprocess.Popen(["true"]) as process:
         until(lambda: not alive(process.pid))
-        assert not ending(process.pid), "it is a zombie"
-        assert not ending(os.getpid())
-    assert not ending(process.pid), "there is none"
+        assert not is_ending(process.pid), "it is a zombie"
+        assert not is_ending(os.getpid())
+    assert not is_ending(process.pid), "there is none"
