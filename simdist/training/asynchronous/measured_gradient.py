@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import InitVar, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ class StepCost(NamedTuple):
     end_s: float = 0.0
 
 
+@dataclass(eq=False, repr=False)
 class MeasuredGradient:
     """Wraps a function that finds a worker's gradients, and notes its steps as they begin.
 
@@ -56,46 +58,41 @@ class MeasuredGradient:
         norm: of the last gradient, before clipping; nan without clipping.
     """
 
-    def __init__(
-        self,
-        comm: Communicator,
-        gradient: Gradient,
-        marks: Iterable[int],
-        max_norm: float = 0.0,
-        tell: Callable[[int, float], None] | None = None,
-    ) -> None:
-        self.snapshots = Snapshots(comm)
+    comm: Communicator
+    gradient: Gradient
+    marks: InitVar[Iterable[int]]
+    max_norm: float = 0.0
+    tell: Callable[[int, float], None] | None = None
+
+    def __post_init__(self, marks: Iterable[int]) -> None:
+        self.snapshots = Snapshots(self.comm)
         self._costs: list[StepCost] = []
         self._auxiliary_losses: list[tuple[int, float]] = []
         self.meter = Meter()
         self.norm = np.nan
-        self._comm = comm
-        self._gradient = gradient
         self._marks = deque(marks)
-        self._max_norm = max_norm
-        self._tell = tell
         self._loss = np.nan
-        self._rows = comm.recorder.rows
+        self._rows = self.comm.recorder.rows
         self._first = len(self._rows)
         self.begin()
         self._step: int | None = None  # that is under way
 
     def begin(self) -> None:
         """A stretch begins, or a step."""
-        self._begin, self._begin_s = len(self._rows), self._comm.clock()
+        self._begin, self._begin_s = len(self._rows), self.comm.clock()
 
     def __call__(self, weights: Array, step: int) -> tuple[float, Array]:
         """The loss and its gradient."""
         self.close()
         self._step = step
-        if self._keep(weights, step) and self._tell:
-            self._tell(step, self._loss)
+        if self._keep(weights, step) and self.tell:
+            self.tell(step, self._loss)
         with metered(self.meter), auxiliary.collected() as losses:
-            self._loss, g = self._gradient(weights, step)
+            self._loss, g = self.gradient(weights, step)
         if losses.total:
             self._auxiliary_losses.append((step, losses.total))
-        if self._max_norm:
-            self.norm = clip_gradient(g, self._max_norm)
+        if self.max_norm:
+            self.norm = clip_gradient(g, self.max_norm)
         return self._loss, g
 
     def end(self, weights: Array, step: int) -> None:
@@ -130,10 +127,10 @@ class MeasuredGradient:
         The first step of a stretch begins with the stretch. A step ends before a last wait for another stream.
         """
         step, self._step = self._step, None
-        if step is None or not self._comm.recorder.on:
+        if step is None or not self.comm.recorder.on:
             return
         spans = [Span._make(row) for row in self._rows[self._begin :]]
-        main = self._comm.stream_name
+        main = self.comm.stream_name
         computing = [(s.start_s, s.end_s) for s in spans if s.stream == main and kind(s.name) in COMPUTING]
         start_s = self._begin_s  # a receive that ends now may have been posted before
         end_s = max((s.end_s for s in spans if s.stream == main and kind(s.name) != "wait"), default=start_s)
@@ -148,4 +145,4 @@ class MeasuredGradient:
     def trim(self) -> None:
         """End the record if it has grown too long."""
         if len(self._rows) - self._first > _MOST_ROWS:
-            self._comm.recorder.on = False
+            self.comm.recorder.on = False

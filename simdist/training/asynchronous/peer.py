@@ -5,17 +5,13 @@ from simdist.asynchronous import Worker, ad_psgd, d_psgd, diloco, local_sgd, met
 from simdist.asynchronous.diloco import nesterov
 from simdist.asynchronous.local_sgd import average
 from simdist.asynchronous.worker import Asked
-from simdist.comm import Communicator
 from simdist.errors import ArgumentError
-from simdist.nn import Parameters
 from simdist.optim import Optimizer
 from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.checkpoint import AsynchronousState, Origin, rank_prefix
-from simdist.training.asynchronous.measured_gradient import MeasuredGradient
 from simdist.training.asynchronous.methods import OWN, compute_time, gossips, graph
 from simdist.training.asynchronous.role import RankReport, Role
 from simdist.training.asynchronous.served import rule
-from simdist.training.config import Config
 
 __all__ = ["Peer"]
 
@@ -23,18 +19,11 @@ _OUTER = "outer."
 
 
 class Peer(Role):
-    """Makes its own steps, and averages with others.
+    """Makes its own steps, and averages with others."""
 
-    Args:
-        weights: shape (n,), the first ones; this rank's from then on.
-    """
-
-    def __init__(
-        self, comm: Communicator, config: Config, parameters: Parameters, weights: Array, gradient: MeasuredGradient
-    ) -> None:
-        self.comm = comm
-        self._config = config
-        self._rule = rule(config, parameters, weights, 0)
+    def __post_init__(self) -> None:
+        comm, config, weights, gradient = self.comm, self._config, self._weights, self._gradient
+        self._rule = rule(config, self._parameters, weights, 0)
         self._outer = nesterov(weights) if config.method == "diloco" else None
         times = compute_time(config)
         self.worker = Worker(comm, weights, gradient, config.rates(), optimizer=self._rule, compute_time=times)

@@ -2,15 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import nan
 from operator import add
 from typing import NamedTuple
 
+from simdist.arrays import Array
 from simdist.asynchronous.worker import Asked
 from simdist.comm import Communicator
+from simdist.nn import Parameters
 from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.checkpoint import AsynchronousState, Origin
-from simdist.training.asynchronous.measured_gradient import StepCost
+from simdist.training.asynchronous.measured_gradient import MeasuredGradient, StepCost
+from simdist.training.config import Config
 
 __all__ = ["RankReport", "Role"]
 
@@ -45,20 +49,32 @@ class RankReport(NamedTuple):
     auxiliary_losses: Sequence[tuple[int, float]] = ()
 
     def then(self, later: "RankReport") -> "RankReport":
-        """This, and what came after it; both as lists."""
+        """This report and a later one as one; both hold lists."""
         return RankReport(*map(add, self, later))._replace(norm=later.norm)
 
 
+@dataclass(eq=False, repr=False)
 class Role(ABC):
     """One rank's part. Between two stretches no message is in flight: the ranks' states are one cut of the run.
 
+    Args:
+        comm: the ranks; later those that are left.
+        weights: shape (n,), the initial ones. A peer trains them; a worker with servers keeps there what it read last.
+
     Attributes:
-        comm: the ranks that are left.
         done: how many steps each worker has made; the same on all ranks.
     """
 
     comm: Communicator
-    done: list[int]
+    _config: Config
+    _parameters: Parameters
+    _weights: Array
+    _gradient: MeasuredGradient
+    done: list[int] = field(init=False)
+
+    @abstractmethod
+    def __post_init__(self) -> None:
+        """Set `done`, and what else the role needs."""
 
     @property
     def front(self) -> int:

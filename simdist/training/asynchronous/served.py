@@ -14,7 +14,6 @@ from simdist.optim import Optimizer
 from simdist.optim.norm import alone
 from simdist.parallel.holding import Holding, Shard
 from simdist.training.asynchronous.checkpoint import AsynchronousState, Origin, rank_prefix
-from simdist.training.asynchronous.measured_gradient import MeasuredGradient
 from simdist.training.asynchronous.methods import compute_time, consistency
 from simdist.training.asynchronous.role import RankReport, Role
 from simdist.training.config import Config
@@ -26,28 +25,19 @@ _OPTIMIZER = "optimizer/"
 
 
 class Served(Role):
-    """Keeps some of the weights as a server, or trains all of them as a worker.
+    """Keeps some of the weights as a server, or trains all of them as a worker."""
 
-    Args:
-        weights: shape (n,), the initial ones; a worker's become those that it read last.
-    """
-
-    def __init__(
-        self, comm: Communicator, config: Config, parameters: Parameters, weights: Array, gradient: MeasuredGradient
-    ) -> None:
-        self.comm = comm
-        self._config = config
-        self._weights = weights
-        self._gradient = gradient
+    def __post_init__(self) -> None:
+        comm, config = self.comm, self._config
         self._rates = config.rates()
         self._how = ParameterServer(
             config.servers,
             consistency(config),
-            lambda own, start: rule(config, parameters, own, start),
+            lambda own, start: rule(config, self._parameters, own, start),
             bool(config.staleness_aware),
             compute_time=compute_time(config),
         )
-        self._layout = self._how.layout(comm, len(weights))
+        self._layout = self._how.layout(comm, len(self._weights))
         self._serves = self._layout.serves(comm)
         self._keys = self._layout.keys(comm.rank) if self._serves else slice(0, 0)
         self._optimizer_steps = 0
