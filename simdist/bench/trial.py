@@ -63,7 +63,7 @@ class Trial(NamedTuple):
     root: int = 0
 
     def told(self) -> str:
-        """Its parameters among the trials of its algorithm: "length 2, int64, sum, root 1"."""
+        """What distinguishes it from other trials of its algorithm: "length 2, int64, sum, root 1"."""
         op = [self.op] if self.operation in REDUCING else []
         root = [f"root {self.root}"] if self.operation in ROOTED else []
         return ", ".join([f"length {self.length}", self.dtype, *op, *root])

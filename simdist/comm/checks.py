@@ -35,7 +35,7 @@ def check_bytes(what: str, x: Array, rank: int) -> None:
 
 
 def cut(text: str) -> str:
-    """The beginning of a text, as long as a note may be; what is no text, as in a file's name, is escaped."""
+    """The beginning of a text, no longer than a note; bytes of a file's name that are no text are escaped."""
     return text.encode(errors="backslashreplace")[:NOTE_BYTES].decode(errors="ignore")
 
 
@@ -77,12 +77,11 @@ class Checks(ABC):
         self.check_peer("src", src)
         return False
 
-    def check_contiguous(self, what: str, *arrays: Array) -> None:
-        """Raise ArrayError unless these are arrays that can be sent as plain bytes; `what` names the call."""
-        for x in arrays:
-            if not hasattr(x, "flags") or isinstance(x, np.generic):  # a number of NumPy's, which has flags
-                raise ArrayError(f"{what} of {type(x).__name__} {x!r} on rank {self.rank}: needs an array")
-            check_bytes(what, x, self.rank)
+    def check_contiguous(self, what: str, x: Array) -> None:
+        """Raise ArrayError unless x is an array that can be sent as plain bytes; `what` names the call."""
+        if not hasattr(x, "flags") or isinstance(x, np.generic):  # a number of NumPy's, which has flags
+            raise ArrayError(f"{what} of {type(x).__name__} {x!r} on rank {self.rank}: needs an array")
+        check_bytes(what, x, self.rank)
 
     def check_room(self, what: str, y: Array, tag: int = ANY) -> None:
         """Raise ArrayError unless y can be received into: it is contiguous and writable. Checks the tag, too."""

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["SIZES", "Sample", "build", "kind", "models", "num_layers", "sample", "shape", "sized"]
 
 _DRAWN_BYTES = 8
-"""Of an initial weight: each matrix is drawn whole and in float64, even if this rank has only a part of it."""
+"""Of an initial weight: matrices are drawn whole and in float64, even where a rank has only a part of one."""
 
 
 _OTHER_NAMES = {"context": "context_bytes", "flash": "flash_attention", "alpha": "balance"}
-"""Of fields of a Shape, the settings; the others are called alike, but for `logits`, which is tied or untied."""
+"""The settings for fields of a Shape that have another name; that for `tied` is `logits`."""
 _OF_TRAINING = ("dropout", "recompute", "flash", "capacity_factor", "alpha", "group")
 _OPTIONAL = frozenset(field.name for field in fields(Shape) if field.default is None)
-"""Fields that may be None, for which the settings have 0."""
+"""The fields of a Shape that may be None, for which the settings have 0."""
 _PARTS_OF = {
     "experts": ("top_k", "shared_experts", "dense_layers", "expert_every", "dense_ffn_width"),
     "kv_latent_width": ("query_latent_width", "rope_width"),

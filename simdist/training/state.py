@@ -81,14 +81,14 @@ def number(told: Any) -> float:
 
 
 def amount(told: Any) -> float:
-    """The same of one that is finite and at least 0."""
+    """The same number, if it is finite and at least 0; ValueError if not."""
     if not isfinite(found := number(told)) or found < 0:
         raise ValueError(f"{told!r:.50} where a finite number of at least 0 should be")
     return found
 
 
 def count(told: Any) -> int:
-    """The same of a whole one."""
+    """The same number, if it is whole and at least 0; ValueError if not."""
     if type(told) is not int or not 0 <= told < 2**63:
         raise ValueError(f"{told!r:.50} where a whole number of at least 0 should be")
     return told

@@ -49,7 +49,7 @@ class Agreement:
 
 
 class Meeting:
-    """One call that all members make, and what each of them brought to it."""
+    """A call that all members make together, and what each of them brought to it."""
 
     __slots__ = ("brought", "doing", "fibers", "group", "kind", "missing")
 

@@ -81,7 +81,7 @@ class AsynchronousState(NamedTuple):
         common: what the checkpoint of any run has.
         done: how many steps each worker had made.
         optimizer_steps: how many each one's optimizer, or the servers'.
-        judged: the validation losses of marks that have no line yet, by mark.
+        judged: (mark, validation loss) of the marks that have no line yet.
         tallies: sums over the steps since the last line; see `Log`.
         logged_s: how long the run had taken at the last line.
     """
@@ -142,7 +142,7 @@ def save_checkpoint(
 def load_checkpoint(
     root: Path, comm: Communicator, parameters: Parameters, wanted: Mapping[str, Shard], origin: Origin, workers: int
 ) -> AsynchronousState:
-    """Fill what is wanted; all ranks must call.
+    """Fill these vectors from a checkpoint; all ranks must call.
 
     Args:
         workers: the number in this run. A cut of another number will do if all of those had made equally many steps.
@@ -229,5 +229,5 @@ def rank_prefix(origin: Origin, comm: Communicator, per_rank: bool, has_state: b
 
 
 def _tensors(parameters: Parameters, vectors: Mapping[str, Shard]) -> dict[str, ShardedTensor]:
-    """See `tensors`: of one shard each."""
+    """As `tensors`, for vectors of one shard each."""
     return tensors(parameters, {prefix: [shard] for prefix, shard in vectors.items()})

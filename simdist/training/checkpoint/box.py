@@ -101,7 +101,7 @@ class Box:
         return rest
 
     def rows(self, part: "Box") -> "tuple[int, Box]":
-        """Of the whole rows of it that hold `part`: how many of its items come before them, and their box."""
+        """The whole rows of this box that hold `part`: how many of its items come before them, and their box."""
         if not self.spans:
             return 0, self
         rows = Box(part.spans[:1] + self.spans[1:])

@@ -19,9 +19,8 @@ def together(comm: Communicator, action: Callable[[], str | None]) -> list[str]:
     """Do something on every rank, then exchange the outcomes.
 
     Args:
-        action: returns a note for the other ranks, or None. Where the note has 1000 bytes or more, or action raises
-            one of simdist's errors about checkpoints, files and arguments, or an OSError (which counts as a
-            CheckpointError), no rank goes on.
+        action: returns a note for the other ranks of less than 1000 bytes, or None. No rank goes on if it raises one
+            of simdist's errors about checkpoints, files and arguments, or an OSError, which counts as CheckpointError.
 
     Returns:
         the notes, by rank; "" for None.
