@@ -135,7 +135,7 @@ class Config:
     dp: int = _ranks(0, "data-parallel replicas; 0 for as many as the ranks allow")
     tp: int = _ranks(Per("model", gpt=1), "ranks that split the heads and columns of each layer", least=1)
     sequence_parallel: bool = _ranks(Per("model", gpt=False), "with tp: split tokens between those layers too")
-    tp_overlap: bool = _ranks(Per("model", gpt=False), "with sequence_parallel: send tokens while others are multiplied")
+    tp_overlap: bool = _ranks(Per("model", gpt=False), "with sequence_parallel: send tokens during products of others")
     sp: int = _ranks(Per("model", gpt=1), "ranks that split the tokens of each window", least=1)
     ulysses: bool = _ranks(Per("model", gpt=False), "with sp: each rank attends with some of the heads")
     ring_attention: bool = _ranks(Per("model", gpt=False), "with sp: keys and values travel round")
