@@ -76,7 +76,7 @@ def test_one_rank_may_have_more_than_its_share_of_what_is_summed(zero):
     [
         {},
         {"method": "dp", "tp": 2, "clip_norm": 0.0},
-        {"zero": 1, "shards": 2, "tp": 2},
+        {"zero": 1, "shards": 2, "tp": 2, "precision": "fp16"},
         {"zero": 2, "precision": "fp16"},
         {"zero": 2, "optimizer": "adamw8bit", "logits": "untied"},
         {"zero": 3, "sp": 2, "ulysses": True, "shards": 1},

@@ -1,5 +1,6 @@
 """A run in a pipeline is the run of one rank: weights, lines, samples, checkpoints; and what cannot be is refused."""
 
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 
@@ -10,13 +11,14 @@ from mesh_training import joined, parts_of
 from pipeline_training import SYNCHRONOUS
 
 import simdist as sd
+from simdist.cluster import preset
 from simdist.data import Batches
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, DeadlockError
 from simdist.nn import Noise
-from simdist.parallel.pipeline import Schedule, Weights, named, schedule
+from simdist.parallel.pipeline import Schedule, Times, Weights, named, schedule
 from simdist.parallel.pipeline.schedules import registry
 from simdist.training import Config, Trainer
-from simdist.training.pipelines import schedule_of
+from simdist.training.pipelines import over_links, schedule_of
 
 GPT = {"model": "gpt", "layers": 3, "width": 16, "heads": 4, "context_bytes": 12, "dropout": 0.1, "interval": 7}
 GPT |= {"precision": "float64", "global_batch_size": 6, "steps": 20, "validation_windows": 10, "warmup_steps": 2}
@@ -211,6 +213,25 @@ def test_each_update_is_by_a_mean(spmd, settings):
     [expected] = spmd(one_after_the_other, 1, plain, 3)
     [weights] = spmd(all_weights, 1, plain | {"schedule": "pipedream", "micro_batches": 3})
     np.testing.assert_allclose(weights, expected, rtol=1e-12, atol=1e-14)
+
+
+# -- messages ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_messages_wait_for_their_receiver_where_those_of_virtual_ranks_do(more):
+    """Where they wait, two ranks that both send first wait for ever."""
+    cluster = preset("h100")
+    num_bytes = cluster.eager_bytes + more
+
+    def both_send_first(comm):
+        comm.send(np.zeros(num_bytes, np.uint8), 1 - comm.rank)
+        comm.recv(np.zeros(num_bytes, np.uint8), 1 - comm.rank)
+
+    times = over_links(Times(), cluster, range(2), num_bytes)
+    with pytest.raises(DeadlockError) if times.rendezvous else nullcontext():
+        sd.run(both_send_first, 2, cluster=cluster)
+    assert times.rendezvous == bool(more)
 
 
 # -- what cannot be ------------------------------------------------------------------------------------------

@@ -282,6 +282,11 @@ def test_naive_has_one_rank_at_work():
     assert [run.utilisation(r) for r in range(4)] == [0.25] * 4
 
 
+def test_actions_that_take_no_time_leave_no_bubble():
+    run = simulate(schedule("1f1b", stages=2, micro_batches=3), Times(0, 0, 0))
+    assert (run.makespan, run.utilisation(0), run.bubble_rate, run.own_bubble_rate) == (0, 1, 0, 0)
+
+
 def test_eager_hides_messages():
     slow = Times(communication=0.5)
     eager, plain = (simulate(schedule(n, stages=4, micro_batches=16), slow).makespan for n in ("eager-1f1b", "1f1b"))
