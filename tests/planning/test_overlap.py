@@ -2,7 +2,7 @@
 
 import pytest
 
-from simdist.planning.overlap import Layer, Travel, micro_batches_s
+from simdist.planning.overlap import Layer, Streams, Travel, micro_batches_s
 
 # F takes 1 and B takes 2; a unit a layer.
 THREE = [Layer(1.0, 2.0, (k,), (k,)) for k in range(3)]
@@ -63,3 +63,12 @@ def test_on_a_shared_link_both_streams_are_late():
     assert micro_batches_s(half, Travel([1.0, 3.0, 1.0]), 1) == 11 + 3  # r2 1 s with B1, r1 2 s with B0
     # weights: F0 1 s with g1, F1 with g2; B2 1 s with g1, B1 with g0, each of 1 s: 2 * 0.5 + 2 late
     assert micro_batches_s(half, Travel([0.0] * 3, gather_s=[1.0] * 3), 1) == 1 + 3 + 1 + 6 + 2 * 0.5 + 2 * 1.0
+
+
+@pytest.mark.parametrize("reduce_bytes", [(3.0, 7.0, 5.0), (5.0, 3.0, 7.0), (7.0, 5.0, 3.0)])
+def test_of_all_that_may_be_under_way_the_largest_takes_its_room(reduce_bytes):
+    streams = Streams(Travel([9.0] * 3, reduce_bytes=reduce_bytes))
+    streams.forward(THREE)
+    assert streams.beside_bytes == 0
+    streams.backward(THREE, last=True)
+    assert streams.beside_bytes == 7

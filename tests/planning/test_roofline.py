@@ -113,6 +113,8 @@ def test_a_plan_waits_for_weights_that_too_few_tokens_hide(times, least, most):
         (lambda: pipeline_weights(0, 1, 1), "width is 0"),
         (lambda: mixed_tokens(1, 1, 0, 1), "bytes_per_s is 0"),
         (lambda: mixed_replicas(1, 1, 0), "ranks is 0"),
+        (lambda: mixed_replicas(0, 1, 1), "tokens is 0; needs more than 0"),
+        (lambda: mixed_replicas(1, 1, 1, 1, 0), "tensor_bytes_per_s is 0; needs more than 0"),
         (lambda: expert_parallel_width(4, 1, 1), "ranks is 4; needs at least 8"),
         (lambda: expert_parallel_width(8, 1, 1, 0), "top_k is 0"),
         (lambda: expert_parallel_width(8, 1, 1, 1, 0), "ranks_per_node is 0"),
