@@ -97,6 +97,6 @@ def _memory(job: Job, rank: int) -> dict[str, float]:
         return found | ({"activations": said.memory[rank]} if said else {})
     if size is None or not size.in_papers or job.sizes["sp"] > 1:
         return found
-    cut = Cut(job.sizes["tp"], bool(job.config.sequence_parallel))
+    cut = Cut(job.sizes["tp"], job.config.sequence_parallel)
     block, around = paper_activation_bytes(size, job.windows, job.itemsize, cut)
     return found | {"activations": float(size.layers * block + around)}

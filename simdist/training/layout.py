@@ -38,10 +38,10 @@ def mesh_parts(config: Config, mesh: Mesh) -> MeshParts | None:
         return None
     return MeshParts(
         mesh,
-        sequence_parallel=bool(config.sequence_parallel),
-        tp_overlap=bool(config.tp_overlap),
+        sequence_parallel=config.sequence_parallel,
+        tp_overlap=config.tp_overlap,
         attention=attention(config),
-        overlap_degree=config.overlap_degree or 1,
+        overlap_degree=config.overlap_degree,
     )
 
 
