@@ -102,6 +102,12 @@ def test_what_comes_next_is_known_to_all_ranks(attention, sequence_parallel, cou
         np.testing.assert_array_equal(logits, found[0])
 
 
+def test_so_it_is_where_only_sequence_parallelism_shares_tokens():
+    [whole] = virtual(asked, 1, {}, SHAPE, 13)
+    for logits in virtual(lambda comm: asked(comm, {"tp": 2}, SHAPE, 13, sequence_parallel=True), 2):
+        np.testing.assert_allclose(logits, whole, rtol=1e-10)
+
+
 @pytest.mark.parametrize(
     ("sizes", "options", "changes", "message"),
     [
