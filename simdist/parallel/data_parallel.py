@@ -124,7 +124,7 @@ class DataParallel(ReplicaMethod):
                 all_reduce(self.gradient, self.comm, algorithm=self.algorithm)
 
     def zero_gradients(self) -> None:
-        """See Method."""
+        """See Learner."""
         if self._buckets:
             self._buckets.wait()
         super().zero_gradients()

@@ -39,6 +39,7 @@ class Learner(ABC):
 
     update: Update
     num_updates = 1
+    _in_step = False  # whether `train` has begun a step and not ended it
 
     def __init__(self, model: Model, comm: Communicator, recipe: Recipe, spread: Spread | None = None) -> None:
         require_kind("model", model, Model, "simdist.nn.gpt(shape)")
@@ -72,6 +73,13 @@ class Learner(ABC):
             The loss summed over these windows, in nats.
         """
 
+    def zero_gradients(self) -> None:
+        """Drop the gradients since the last update, to go on after an exception that all ranks have had at the same
+        place. `train` begins with it after a call that raised.
+        """
+        for p in self.model.parameters:
+            clear(p.gradient)
+
     @abstractmethod
     def loss(self, windows: Array) -> float:
         """The loss summed over these windows, in nats, without dropout. Ranks must call the same number of times."""
@@ -104,8 +112,6 @@ class Method(Learner):
     more says so.
     """
 
-    _in_step = False  # whether `train` has begun a step and not ended it
-
     @abstractmethod
     def backward(self, windows: Array, scale: float, noise: Noise | None = None, last: bool = True) -> float:
         """Forward and backward: add the derivatives of scale * the summed loss to the gradient of the batch.
@@ -130,17 +136,10 @@ class Method(Learner):
             Whether the weights were updated: not if a scaled loss overflowed on any rank.
         """
 
-    def zero_gradients(self) -> None:
-        """Drop what `backward` has added since the last `step`, to go on after an exception that all ranks have had at
-        the same place.
-        """
-        for p in self.model.parameters:
-            clear(p.gradient)
-
     def train(
         self, windows: Sequence[Array], scale: float, learning_rate: float, noise: Sequence[Noise] | None = None
     ) -> float:
-        """See Learner. A call after one that raised begins with `zero_gradients`.
+        """See Learner.
 
         Raises:
             ArrayError: the step gave a parameter another array; see `Parameters.check_views`.

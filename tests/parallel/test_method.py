@@ -1,5 +1,7 @@
 """What every method makes sure of after a step, or after one that failed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from harness import virtual
@@ -8,7 +10,7 @@ from simdist.comm import Mesh
 from simdist.errors import ArrayError, MessageMismatch, UnmatchedMessage
 from simdist.nn import mlp
 from simdist.parallel import Centralized, DataParallel, MapReduce, Recipe, ZeRO
-from simdist.parallel.pipeline import PipeDream, Pipeline, schedule
+from simdist.parallel.pipeline import PipeDream, Pipeline, Weights, schedule
 
 WINDOWS = np.random.default_rng(0).integers(256, size=(4, 5), dtype=np.uint8)
 
@@ -63,6 +65,7 @@ def test_a_gradient_that_is_another_array_is_found(spmd, make):
     spmd(program, 2)
 
 
+UPDATED_ONCE = replace(schedule("1f1b", 1, 2), weights=Weights("2bw", group=2))
 IN_PARTS = [
     lambda model, comm: DataParallel(model, comm, Recipe("adam"), 0),
     lambda model, comm: DataParallel(model, comm, Recipe("adam"), 0, bucket_bytes=100),
@@ -73,6 +76,7 @@ IN_PARTS = [
     lambda model, comm: ZeRO(model, comm, Recipe("adam"), 0, 3),
     lambda model, comm: Pipeline(model, Mesh(comm, dp=2), Recipe("adam"), 0, schedule("zb-h1", 1, 2)),
     lambda model, comm: Pipeline(model, Mesh(comm, dp=2), Recipe("adam"), 0, schedule("1f1b", 1, 2), zero_stage=3),
+    lambda model, comm: PipeDream(model, Mesh(comm, dp=2), Recipe("adam"), 0, UPDATED_ONCE),
 ]
 
 
@@ -107,6 +111,34 @@ def test_a_step_that_failed_leaves_nothing_to_the_next(spmd, make):
     for never, once in spmd(program, 2):
         for own, same in zip(never, once, strict=True):
             np.testing.assert_array_equal(same, own)
+
+
+def test_a_pipeline_that_failed_goes_on_from_its_newest_weights(spmd):
+    """Not from the older ones of the micro-batch that failed."""
+
+    def program(comm):
+        row = schedule("pipedream-2bw", 1, 3)
+        method = PipeDream(mlp(4, 4, 8, 1), Mesh(comm, dp=comm.size), Recipe("sgd"), 0, row)
+        stage, calls = method.share.stages[0], []
+        forward = stage.forward
+
+        def failing(*args):
+            calls.append(args)
+            if len(calls) == 3:
+                raise ZeroDivisionError
+            return forward(*args)
+
+        stage.forward = failing
+        with pytest.raises(ZeroDivisionError):
+            method.train([WINDOWS] * 3, 1 / 4, 0.1)
+        stage.forward = forward
+        method.zero_gradients()
+        fresh = DataParallel(mlp(4, 4, 8, 1), comm, Recipe("sgd"), 0)
+        fresh.weights[...] = method.weights
+        return method.loss(WINDOWS), fresh.loss(WINDOWS)
+
+    for own, newest in spmd(program, 2):
+        assert own == newest
 
 
 def test_a_pipeline_that_failed_between_ranks_refuses_to_go_on():

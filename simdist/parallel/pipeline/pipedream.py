@@ -41,6 +41,7 @@ class PipeDream(Learner):
     Attributes:
         model: the layers of this rank.
         share: its stages.
+        weights: the flat vector of this rank's newest weights.
         executor: executes the schedule.
         weight_versions: the most versions of its weights this rank held at once.
 
@@ -74,14 +75,10 @@ class PipeDream(Learner):
         super().__init__(self.share.model, mesh.dp, recipe, Spread(mesh.comm))
         self._method = DataParallel(self.model, mesh.dp, recipe, seed, memory=memory)
         self.update = self._method.update
+        self.weights: Array = self._method.weights
         self._plan = versions(schedule)[mesh.pp.rank][0]
         self._passes = Passes(self.share, schedule, self.update.masters, times)
         self.executor = self._passes.executor
-
-    @property
-    def weights(self) -> Array:
-        """The flat vector of this rank's newest weights."""
-        return self._method.weights
 
     def train(
         self, windows: Sequence[Array], scale: float, learning_rate: float, noise: Sequence[Noise] | None = None
@@ -102,6 +99,9 @@ class PipeDream(Learner):
             ArgumentError: there are more or fewer micro-batches than the schedule has.
             ArrayError: a layer gave a parameter another array; see `Parameters.check_views`.
         """
+        if self._in_step:
+            self.zero_gradients()
+        self._in_step = True
         stash = Stash(self._method, self._plan, learning_rate)
         batch = [
             MicroBatch(*self.model.examples(each), scale, None if noise is None else noise[i])
@@ -109,7 +109,13 @@ class PipeDream(Learner):
         ]
         total = self._passes.train(batch, stash)
         self.weight_versions = max(self.weight_versions, stash.most)
+        self._in_step = False
         return total
+
+    def zero_gradients(self) -> None:
+        """See Learner. The updates that a failed call has made stay; it may have left older weights bound."""
+        self.model.parameters.bind(self.weights, self._method.gradient)
+        self._method.zero_gradients()
 
     def loss(self, windows: Array) -> float:
         """See Learner. All ranks of pp have the same windows. Uses the newest weights, which are of one version."""

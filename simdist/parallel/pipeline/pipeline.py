@@ -162,7 +162,7 @@ class Pipeline(Method):
             copies.sum()
 
     def zero_gradients(self) -> None:
-        """See Method. Also drops the micro-batches collected so far."""
+        """See Learner. Also drops the micro-batches collected so far."""
         self._batch.clear()
         self.data.zero_gradients()
 

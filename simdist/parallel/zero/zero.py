@@ -231,7 +231,7 @@ class ZeRO(Method):
         return own
 
     def zero_gradients(self) -> None:
-        """See Method."""
+        """See Learner."""
         self._gradients.discard()
 
     def step(self, learning_rate: float) -> bool:
