@@ -160,7 +160,7 @@ class Trainer:
             rank_prefix(origin, self.comm, per_rank=False, has_state=True)
         if origin.step >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {origin.step} are done; give more to go on")
-        with origin.read_with(self.config.optimizer):
+        with origin.read_with(self.config):
             self.done, state = restore_state(root, self.comm, self.method, origin.step)
         self._targets = state.targets
         self._loss = state.loss if self.data.rank == 0 else 0.0

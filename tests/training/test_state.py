@@ -180,6 +180,19 @@ def test_what_cannot_go_on_is_refused_on_all_ranks(spmd, tmp_path, settings, cha
         assert message in told
 
 
+def test_a_checkpoint_without_momentum_is_told_from_one_with_it(tmp_path, settings):
+    """Both are of SGD, of which one has no state."""
+
+    def go_on(comm):
+        plain = settings | {"optimizer": "sgd", "momentum": 0.0}
+        run(comm, plain | {"checkpoint_every": CUT}, tmp_path)
+        run(comm, plain | {"momentum": 0.9}, tmp_path, True)
+
+    told = "optimizer of the checkpoint is sgd without momentum, and that of this run sgd: .* no tensor 'sgd.velocity/"
+    with pytest.raises(CheckpointMismatch, match=told):
+        sd.run(go_on, 2)
+
+
 def test_a_checkpoint_of_something_else_is_refused(tmp_path, settings):
     def save_other(comm):
         trainer = Trainer(comm, Config(**settings | {"optimizer": "sgd", "momentum": 0.0}))

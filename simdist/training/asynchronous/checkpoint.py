@@ -29,6 +29,7 @@ from simdist.parallel.holding import Shard
 from simdist.training.asynchronous.methods import SERVED, gossips
 from simdist.training.checkpoint import ShardedTensor, load, read_manifest, save
 from simdist.training.checkpoint.together import on_rank_0
+from simdist.training.config import Config
 from simdist.training.state import State, amount, count, number, plain, tensors
 
 __all__ = ["AsynchronousState", "Origin", "load_checkpoint", "rank_prefix", "read_origin", "save_checkpoint"]
@@ -41,7 +42,7 @@ class Origin(NamedTuple):
         step: after which it was written.
         method: the one that wrote it; "" for those with a common step.
         ranks: how many wrote it.
-        optimizer: of the run that wrote it; "" if it does not say.
+        optimizer: of the run that wrote it, as `_optimizer_words`; "" if it does not say.
     """
 
     step: int
@@ -60,14 +61,15 @@ class Origin(NamedTuple):
         return gossips(self.method)
 
     @contextmanager
-    def read_with(self, optimizer: str) -> Iterator[None]:
-        """A context for reading it into a run with this optimizer: its CheckpointMismatch names both, if they differ.
+    def read_with(self, config: Config) -> Iterator[None]:
+        """A context for reading it into a run: its CheckpointMismatch names the optimizers of both, if they differ.
 
         Not every other optimizer is refused: one without any state misses none.
         """
         try:
             yield
         except CheckpointMismatch as error:
+            optimizer = _optimizer_words(config.optimizer, config.momentum)
             if self.optimizer in ("", optimizer):
                 raise
             told = f"the optimizer of the checkpoint is {self.optimizer}, and that of this run {optimizer}"
@@ -104,10 +106,15 @@ def read_origin(root: Path, comm: Communicator, step: int | None = None) -> Orig
     def look() -> str:
         manifest = read_manifest(root, step)
         method = _word(manifest.extra, "asynchronous", "method")
-        optimizer = _word(manifest.extra, "run", "config", "optimizer")
+        optimizer = _optimizer_words(*(_word(manifest.extra, "run", "config", of) for of in ("optimizer", "momentum")))
         return json.dumps([manifest.step, method, manifest.num_ranks, optimizer])
 
     return Origin(*json.loads(on_rank_0(comm, look)))
+
+
+def _optimizer_words(name: str, momentum: object) -> str:
+    """The optimizer by what its state depends on; SGD has none without momentum."""
+    return f"{name} without momentum" if name and str(momentum) in ("0", "0.0") else name
 
 
 def _word(extra: Any, *keys: str) -> str:

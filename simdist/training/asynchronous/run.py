@@ -188,7 +188,7 @@ class AsynchronousRun:
         if origin.step >= self.config.steps:
             raise ArgumentError(f"steps is {self.config.steps}, and {origin.step} are done; give more to go on")
         wanted = self._role.wanted(origin)
-        with origin.read_with(self.config.optimizer):
+        with origin.read_with(self.config):
             state = load_checkpoint(root, self.comm, self.model.parameters, wanted, origin, self.num_workers)
         self._role.restore(wanted, state)
         self._seconds = state.common.seconds
