@@ -31,6 +31,9 @@ class PowerSGD(Compressor):
     Parameters that are not matrices, such as biases, are summed exactly, in the message of the Ps. If r is as large
     as n or m the sum is exact, up to rounding.
 
+    A gradient counts as not finite, too, if its squares or its residual's have no finite sum, of float32 those from
+    1.8e19 on: of what is longer, P, its columns' norms or Q may overflow.
+
     Args:
         like: as of `Compressor`.
         matrices: (slice of the gradient, shape) of each matrix to compress. With more than two axes, the
@@ -107,6 +110,16 @@ class PowerSGD(Compressor):
         for span, part in zip(self._others, others, strict=True):
             x[span], residual[span] = part, 0
 
+    def _add_to_residual(self, x: Array) -> bool:
+        """Add x to the residual, if the squares of that then have a finite sum. No step makes it longer after that, so
+        it cannot keep others from being added for ever.
+        """
+        residual = self.state["residual"]
+        short = _norm(residual) + _norm(x) <= math.sqrt(np.finfo(x.dtype).max)
+        if short:
+            np.add(residual, x, out=residual)
+        return short
+
 
 class _Plan:
     """One matrix: its slice, n rows, m columns, r directions."""
@@ -125,6 +138,11 @@ class _Plan:
     def flops(self) -> int:
         """Of four thin products and two QR decompositions."""
         return 8 * self.n * self.m * self.r + 4 * (self.n + self.m) * self.r**2
+
+
+def _norm(x: Array) -> float:
+    """The 2-norm of a vector, infinite where its square is."""
+    return math.sqrt(np.vdot(x, x))
 
 
 def _orth(x: Array) -> Array:

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 
+import simdist as sd
 from simdist.arrays import Meter, metered, phantom
 from simdist.collectives import algorithms, cost
 from simdist.errors import ArgumentError
@@ -108,6 +109,31 @@ def test_a_gradient_of_zero_does_not_stop_it(spmd):
     nothing, something = spmd(after_zero, 2)[0]
     np.testing.assert_array_equal(nothing, 0)
     np.testing.assert_allclose(something, 2.0 * np.arange(12), rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rank", [1, 100])
+@pytest.mark.parametrize(("dtype", "most"), [("float32", 3e38), ("float64", 1.7e308)])
+def test_factors_of_huge_gradients_stay_finite(dtype, most, rank):
+    """The columns' norms overflowed, or Q did: the residual was NaN from then on, and so was every sum."""
+
+    def program(comm):
+        compressor = PowerSGD(np.empty(SIZE, dtype), MATRICES, rank=rank)
+        given, applied = [], []
+        for top in (1, most, 1, 1):
+            x = top * np.random.default_rng(comm.rank + 1).uniform(-1, 1, SIZE).astype(dtype)
+            given.append(x.copy())
+            compressor.reduce(x, comm)
+            applied.append(x)
+        return given, applied, compressor.state["residual"]
+
+    found = sd.run(program, 2).results
+    (_, applied, left), (_, others, left_there) = found
+    np.testing.assert_array_equal(applied, others)
+    np.testing.assert_array_equal([np.isnan(x).all() for x in applied], [False, True, False, False])
+    assert np.isfinite(np.delete(applied, 1, axis=0)).all()
+    exact = sum(given[step].astype(float) for given, *_ in found for step in (0, 2, 3))
+    np.testing.assert_allclose(np.nansum(applied, axis=0, dtype=float) + left + left_there, exact, atol=1e-4)
 
 
 @pytest.mark.parametrize("r", [1, 3])
