@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
+from math import isnan
 from numbers import Integral, Real
 from os import sep
 from pathlib import Path
@@ -156,13 +157,13 @@ def require_share(name: str, value: float) -> None:
 
 def require_whole(name: str, value: object, least: int) -> None:
     """Raise ArgumentError unless the value of this name is a whole number of at least `least`."""
-    if not isinstance(value, Integral):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise ArgumentError(f"{name} is {value!r:.60}; needs a whole number of at least {least}")
     require_least(name, int(value), least)
 
 
 def _require_number(name: str, value: object) -> None:
-    if not isinstance(value, Real):
+    if not isinstance(value, Real) or isinstance(value, bool):
         raise ArgumentError(f"{name} is {value!r:.60}; needs a number")
 
 
@@ -173,7 +174,7 @@ def as_declared(formula: Callable[P, T]) -> Callable[P, T]:
     4 * np.int32(2**30) is 0.
 
     Raises:
-        ArgumentError: when called with others, or where the formula divides by 0 or exceeds a float.
+        ArgumentError: when called with others, or where the formula divides by 0, exceeds a float or gives nan.
     """
     takes, kinds = signature(formula), formula.__annotations__
 
@@ -190,10 +191,13 @@ def as_declared(formula: Callable[P, T]) -> Callable[P, T]:
             elif isinstance(kind, type) and kind is not bool:
                 require_kind(name, value, kind)
         try:
-            return formula(*given.args, **given.kwargs)
+            found = formula(*given.args, **given.kwargs)
+            if isinstance(found, float) and isnan(found):
+                raise ArithmeticError("it is nan")
         except ArithmeticError as error:
             told = ", ".join(f"{name}={value!r:.30}" for name, value in given.arguments.items())
             raise ArgumentError(f"{formula.__name__}({told}) has no finite value: {error}") from error
+        return found
 
     return checked
 
@@ -217,17 +221,14 @@ def require_kind(name: str, value: object, kind: type, such_as: str = "") -> Non
 
 
 def require_name(kind: str, name: object) -> None:
-    """Raise ArgumentError unless something can be registered under this name: a text.
-
-    A decorator without its name, @named, is called with the function in its place.
-    """
+    """Raise ArgumentError unless something can be registered under this name: a text; @named alone gives a function."""
     if not isinstance(name, str) or not name:
         raise ArgumentError(f"{kind} {name!r}: needs a name, such as 'mine', before the function")
 
 
 def require_known(kind: str, name: object, known: Collection[str]) -> None:
     """Raise UnknownNameError unless this name, of a `kind`, is one of those known."""
-    if name not in known:
+    if not isinstance(name, str) or name not in known:  # a list could not be looked for
         raise unknown_name(kind, name, known)
 
 

@@ -5,10 +5,11 @@ import pytest
 
 import simdist as sd
 from simdist.arrays import phantom
-from simdist.asynchronous import graphs
+from simdist.asynchronous import Exponential, circulant, graphs
+from simdist.asynchronous.parameter_server import BoundedStaleness, Layout, ParameterServer
 from simdist.bench.measure import bus_bytes_per_s
 from simdist.cluster import fat_tree, nccl_link, preset
-from simdist.collectives import cost, formula
+from simdist.collectives import barrier, cost, formula
 from simdist.comm import Mesh
 from simdist.data import Batches, Corpus
 from simdist.errors import (
@@ -21,15 +22,17 @@ from simdist.errors import (
     require_whole,
 )
 from simdist.nn import Embedding, Linear, Shape, formulas, gpt, mlp
-from simdist.optim import Adam, AdamW, Schedule
+from simdist.nn.functional import balance, z_loss
+from simdist.optim import Adam, AdamW, AdamW8bit, Schedule
 from simdist.parallel import DataParallel, compression, optimizer, pipeline
-from simdist.parallel.compression.formulas import qsgd_bits
-from simdist.parallel.expert import exchange_elements
+from simdist.parallel.compression import TopK
+from simdist.parallel.compression.formulas import blockwise_bits, qsgd_bits
+from simdist.parallel.expert import check_experts, exchange_elements
 from simdist.parallel.pipeline.formulas import formula as pipeline_formula
 from simdist.parallel.sequence import ulysses_elements
 from simdist.parallel.zero import formulas as zero
 from simdist.parallel.zero import infinity
-from simdist.planning import Workbench, execute, planned, search
+from simdist.planning import Workbench, execute, planned, search, ways
 from simdist.plots import timeline, timeline_page, traffic
 from simdist.training import Config, methods
 
@@ -70,7 +73,7 @@ def test_an_argument_that_nobody_gives():
         require_takes("x", lambda a, *, c: 0, "a", d=1)
 
 
-@pytest.mark.parametrize("value", ["3", None, [3], 1j])
+@pytest.mark.parametrize("value", ["3", None, [3], 1j, True])
 @pytest.mark.parametrize("require", [require_least, require_more, require_share, require_whole])
 def test_what_is_no_number_is_within_no_limits(require, value):
     with pytest.raises(ArgumentError, match=f"x is {re.escape(repr(value))}; needs a (whole )?number"):
@@ -89,7 +92,7 @@ def give_way(comm):
     pass
 
 
-RUN = sd.run(give_way, 1)
+RUN, MET = sd.run(give_way, 1), sd.run(barrier, 2)
 BENCH = Workbench("h100", 4)
 FLAT = np.zeros(8)
 TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
@@ -100,6 +103,10 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
     [
         (lambda: Mesh(3), "comm is 3; needs a Communicator"),
         (lambda: Shape(2, 16, 2, 8, dropout=float("nan")), "dropout is nan; needs at least 0 and less than 1"),
+        (lambda: Shape(2, None, 2, 8), "width is None; needs a whole number"),
+        (lambda: Shape(2, 16, 2, 8, rope_base="x"), "rope_base is 'x'; needs a number"),
+        (lambda: Shape(2, 16, 2, 8, experts=4, capacity_factor=float("nan")), "capacity_factor is nan; needs more th"),
+        (lambda: Shape(2, 16, 2, 8, experts=4, alpha=float("nan")), "alpha is nan; needs at least 0"),
         (lambda: Shape(2.5, 16, 2, 8), "layers is 2.5; needs a whole number"),
         (lambda: AdamW(FLAT, betas=3), "betas is 3; needs two numbers"),
         (lambda: Adam(FLAT, betas=(0.9,)), r"betas is \(0.9,\); needs two numbers"),
@@ -107,6 +114,8 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
         (lambda: Linear("a", 3, 2.5), "a size of a.w is 2.5; needs a whole number"),
         (lambda: Embedding("a", "many", 4), "a size of a.table is 'many'; needs a whole number"),
         (lambda: Adam([1.0, 2.0]), r"weights \[1.0, 2.0\]; needs one flat vector"),
+        (lambda: AdamW8bit(FLAT, block=2.5), "block is 2.5; needs a whole number of at least 1"),
+        (lambda: Schedule(1.0, 5, floor="x"), "floor is 'x'; needs a number"),
         (lambda: Schedule(1.0, float("nan")), "steps is nan; needs at least 1"),
         (
             lambda: sd.run(lambda: 3),
@@ -128,6 +137,28 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
         (lambda: pipeline.schedule("1f1b", None, 4), "1f1b with stages=None; needs a whole number"),
         (lambda: pipeline.schedule(4, 4, 4), "name of a schedule is 4; needs a str, such as '1f1b'"),
         (lambda: pipeline.simulate(pipeline.schedule("1f1b", 2, 2), 3), "times is 3; needs a Times"),
+        (lambda: pipeline.Times(communication=None, forward="x"), "forward is 'x'; needs a number"),
+        (lambda: pipeline.Memory(backward="x"), "backward is 'x'; needs a number"),
+        (lambda: pipeline.Weights("2bw", 1.5), "group is 1.5; needs a whole number"),
+        (lambda: pipeline.split([1, None], 1), r"costs\[1\] is None; needs a number"),
+        (lambda: pipeline.terapipe_s([1, "x"], 2), r"slices_s\[1\] is 'x'; needs a number"),
+        (lambda: blockwise_bits(8, 2048), "scales has 2048; needs pairs of items and bits"),
+        (lambda: TopK(FLAT, share="x"), "share is 'x'; needs a number"),
+        (lambda: check_experts(Shape(2, 16, 2, 8, experts=4), 0), "ep is 0; needs at least 1"),
+        (lambda: graphs.ring("4"), "ranks is '4'; needs a number"),
+        (lambda: graphs.complete(2.5), "ranks is 2.5; needs a whole number"),
+        (lambda: circulant(4, [1.5]), r"hops is \[1.5\]; needs a sequence of whole numbers"),
+        (lambda: Exponential().first_s("1", 4), "k is '1'; needs a number"),
+        (lambda: Exponential().next_s(float("nan"), 4), "k is nan; needs at least 0"),
+        (lambda: BoundedStaleness("3"), "staleness is '3'; needs a number"),
+        (lambda: Layout(4, 1.5, 8), "num_servers is 1.5; needs a whole number"),
+        (lambda: ParameterServer(deadline_s="x"), "deadline_s is 'x'; needs a number"),
+        (lambda: z_loss("x"), r"z is a str of shape None; needs an array of shape \(tokens, experts\)"),
+        (lambda: balance(FLAT, FLAT, FLAT, 2), r"p is a.* of shape \(8,\); needs an array of shape"),
+        (lambda: balance(FLAT.reshape(2, 4), FLAT, FLAT, 1.5), "groups is 1.5; needs a whole number of at least 1"),
+        (lambda: timeline(MET.trace, start_s="0"), "start_s is '0'; needs a number"),
+        (lambda: timeline(MET.trace, width=None), "width is None; needs a number"),
+        (lambda: next(ways({}, "4", preset("h100"))), "ranks is '4'; needs a whole number"),
         (lambda: gpt("gpt2"), r"shape is 'gpt2'; needs a Shape, such as published\('gpt2'\)"),
         (lambda: mlp(4, 4, 8, 1.5), "hidden_layers is 1.5; needs a whole number"),
         (lambda: mlp(4, 4, 8, 1).forward(np.zeros((2, 9), np.uint8)), "windows of 9 bytes; this model needs 5"),
@@ -139,6 +170,10 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
         (lambda: Schedule(1.0, 5)(-1), "step is -1; needs at least 0"),
         (lambda: phantom(2.5), "an array of shape 2.5; needs a whole number, or a tuple of them"),
         (lambda: phantom(True), "an array of shape True; needs a whole number, or a tuple of them"),
+        (lambda: cost("all_reduce", "ring", ranks=10**30, num_bytes=8), r"ranks is 10+; needs less than 2\*\*63"),
+        (lambda: formula("all_reduce", "ring", ranks=4, num_bytes=10**400), r"num_bytes is 10+; needs less than"),
+        (lambda: cost("all_reduce", "ring", ranks=float("inf"), num_bytes=8), "ranks is inf; needs a whole number"),
+        (lambda: compression.compressor(["top-k"], FLAT, ()), r"unknown compression \['top-k'\]"),
         (lambda: cost("all_reduce", "ring", ranks="4", num_bytes=8), "ranks is '4'; needs a whole number"),
         (
             lambda: sd.run(lambda comm: DataParallel(mlp(4, 4, 8, 1), comm, "adamw", 0)),
@@ -153,6 +188,11 @@ def test_what_is_of_another_kind_is_told_by_its_name(call, fault):
     """Not by an AttributeError or a TypeError from within."""
     with pytest.raises(ArgumentError, match=fault):
         call()
+
+
+def test_ranks_may_be_a_number_of_8_bits():
+    """30 KiB times 100 of NumPy's overflowed."""
+    assert sd.run(lambda comm: comm.size, np.int8(100)).results == [100] * 100
 
 
 @pytest.mark.parametrize("require", [require_least, require_more, require_share])

@@ -11,12 +11,12 @@ from simdist.asynchronous.parameter_server import server_bytes, ssp_rate, ssp_re
 from simdist.errors import ArgumentError
 from simdist.nn.formulas import kaplan_best, kaplan_loss, megatron_parameters
 from simdist.nn.functional import capacity
-from simdist.optim import critical_tokens, scaled_learning_rate
+from simdist.optim import critical_tokens, scaled_learning_rate, sgd_noise
 from simdist.parallel.pipeline import zero_bubble_layer
-from simdist.planning import amdahl_speedup, mixed_tokens, tensor_parallel_ranks
-from simdist.training.checkpoint import daly_interval_s, goodput
+from simdist.planning import amdahl_speedup, gustafson_speedup, mixed_tokens, tensor_parallel_ranks
+from simdist.training.checkpoint import daly_interval_s, expected_s, goodput
 
-TINY, HUGE = 5e-324, 10**400
+TINY, HUGE, INF = 5e-324, 10**400, float("inf")
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,18 @@ def test_numbers_of_numpy_are_those_of_python(formula, numbers):
     """Of 8 bits: 2 * np.int8(100) is -56."""
     found = formula(**{name: np.int8(number) for name, number in numbers.items()})
     assert found == formula(**numbers)
+
+
+@pytest.mark.parametrize(
+    ("formula", "numbers"),
+    [
+        (sgd_noise, {"learning_rate": 0.1, "batch_size": INF, "samples": INF}),
+        (gustafson_speedup, {"serial": 1.0, "ranks": INF}),
+        (kaplan_loss, {"model": INF, "data": INF}),
+        (expected_s, {"work_s": 1.0, "interval_s": INF, "checkpoint_s": 1.0, "failure_s": INF}),
+    ],
+)
+def test_a_formula_gives_no_nan(formula, numbers):
+    """Where infinity is divided by infinity, or taken 0 times."""
+    with pytest.raises(ArgumentError, match=rf"{formula.__name__}\(.*inf.*\) has no finite value: it is nan"):
+        formula(**numbers)

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from statistics import NormalDist
 
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import ArgumentError, as_declared, require_least
 
 __all__ = ["ComputeTime", "Constant", "Exponential", "LogNormal", "Pausing", "Slowed"]
 
@@ -82,6 +82,7 @@ class Exponential(ComputeTime):
         """See ComputeTime."""
         return self.least_s - self.mean_s * math.log(_uniform(self.seed, rank, step))
 
+    @as_declared
     def first_s(self, k: int, ranks: int) -> float:
         """The mean time until the first k of this many ranks have finished a step.
 
@@ -100,6 +101,7 @@ class Exponential(ComputeTime):
             raise ArgumentError(f"the first {k} of {ranks} ranks; needs 0 to {ranks}")
         return self.least_s * (k > 0) + self.mean_s * sum(1 / i for i in range(ranks - k + 1, ranks + 1))
 
+    @as_declared
     def next_s(self, k: int, ranks: int) -> float:
         """The mean time in which k more steps are finished, if no rank of n waits: k/n (least_s + mean_s).
 

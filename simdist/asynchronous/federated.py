@@ -20,7 +20,6 @@ Source: McMahan et al. 2017, arXiv 1602.05629, algorithm 1; Li et al. 2020, arXi
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +71,6 @@ def local_updates(samples: int, clients: int, epochs: int, batch_size: int | Non
     return float(epochs) if batch_size is None else epochs * samples / (clients * batch_size)
 
 
-@dataclass(eq=False, repr=False)
 class Federation:
     """Clients with private data on the ranks of a communicator, which train one set of weights.
 
@@ -96,27 +94,37 @@ class Federation:
         ArgumentError: an argument is outside of its limits, or no client has data; on every rank.
     """
 
-    comm: Communicator
-    gradient: Callable[[Array, Array], tuple[float, Array]]
-    splits: Sequence[Array]
-    learning_rate: float
-    _: KW_ONLY
-    fraction: float = 1.0
-    epochs: int = 1
-    batch_size: int | None = None
-    mu: float = 0.0
-    seed: int = 0
-    compute_time: ComputeTime = field(default_factory=Constant)
-
-    def __post_init__(self) -> None:
-        epochs, batch_size, mu = self.epochs, self.batch_size, self.mu
+    @as_declared
+    def __init__(
+        self,
+        comm: Communicator,
+        gradient: Callable[[Array, Array], tuple[float, Array]],
+        splits: Sequence[Array],
+        learning_rate: float,
+        *,
+        fraction: float = 1.0,
+        epochs: int = 1,
+        batch_size: int | None = None,
+        mu: float = 0.0,
+        seed: int = 0,
+        compute_time: ComputeTime | None = None,
+    ) -> None:
         if epochs < 1 or (batch_size is not None and batch_size < 1) or not 0 <= mu < math.inf:
             raise ArgumentError(
                 f"epochs is {epochs}, batch_size {batch_size}, mu {mu}; needs at least 1, 1 and 0, and mu finite"
             )
-        require_least("seed", self.seed, 0)
-        self.able = [k for k, samples in enumerate(self.splits) if len(samples)]
-        _sample_size(len(self.able), self.fraction)  # raises if the fraction is out of range
+        self.able = [k for k, samples in enumerate(splits) if len(samples)]
+        _sample_size(len(self.able), fraction)  # raises if the fraction is out of range
+        self.comm = comm
+        self.splits = splits
+        self.fraction = fraction
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.mu = mu
+        self.seed = seed
+        self.learning_rate = learning_rate
+        self.compute_time = compute_time or Constant()
+        self._gradient = gradient
 
     def home(self, client: int) -> int:
         """The rank that a client runs on."""
@@ -170,7 +178,7 @@ class Federation:
         comm, start_s = self.comm, self.comm.clock()
         mine, sgd, losses = w.copy(), SGD(w, momentum=0.0), []
         for samples in self._batches(k, t):
-            loss, g = self.gradient(mine, samples)
+            loss, g = self._gradient(mine, samples)
             if self.mu:
                 g = g + self.mu * (mine - w)
                 charge(3 * w.size, 8 * w.nbytes)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from simdist.collectives.torus import most_square
-from simdist.errors import ArgumentError, require_whole, wrong_return
+from simdist.errors import ArgumentError, as_declared, require_whole, wrong_return
 from simdist.registry import Registry
 from simdist.words import counted
 
@@ -199,11 +199,13 @@ def graph(name: str, ranks: int) -> Graph:
 
 
 @named("ring")
+@as_declared
 def ring(ranks: int) -> Graph:
     """Each rank is connected to the next, the last to the first; bipartite if their number is even."""
     return _around(ranks, [1])
 
 
+@as_declared
 def torus(rows: int, columns: int) -> Graph:
     """A grid whose rows and columns are closed into rings; rank i is in row i // columns."""
     if rows < 1 or columns < 1:
@@ -218,6 +220,7 @@ named("torus")(lambda ranks: torus(*most_square(ranks)))
 
 
 @named("exponential")
+@as_declared
 def exponential(ranks: int) -> Graph:
     """Each rank is connected to those 1, 2, 4, 8, … places away, in both directions so that weights can be symmetric.
 
@@ -227,6 +230,7 @@ def exponential(ranks: int) -> Graph:
 
 
 @named("hypercube")
+@as_declared
 def hypercube(ranks: int) -> Graph:
     """Each rank is connected to those whose numbers differ from its own in one bit.
 
@@ -240,11 +244,13 @@ def hypercube(ranks: int) -> Graph:
 
 
 @named("line")
+@as_declared
 def line(ranks: int) -> Graph:
     """Each rank is connected to the next."""
     return Graph.of(ranks, [(i, i + 1) for i in range(ranks - 1)])
 
 
+@as_declared
 def grid(rows: int, columns: int) -> Graph:
     """Rows and columns that are not closed; rank i is in row i // columns."""
     if rows < 1 or columns < 1:
@@ -258,18 +264,21 @@ named("grid")(lambda ranks: grid(*most_square(ranks)))
 
 
 @named("star")
+@as_declared
 def star(ranks: int) -> Graph:
     """Rank 0 is connected to all others, like a server."""
     return Graph.of(ranks, [(0, i) for i in range(1, ranks)])
 
 
 @named("complete")
+@as_declared
 def complete(ranks: int) -> Graph:
     """Each rank is connected to all others."""
     return _around(ranks, range(1, ranks))
 
 
 @named("bipartite")
+@as_declared
 def bipartite(ranks: int) -> Graph:
     """Every even rank is connected to every odd one."""
     return Graph.of(ranks, [(i, j) for i in range(0, ranks, 2) for j in range(1, ranks, 2)])

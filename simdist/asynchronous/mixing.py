@@ -20,6 +20,7 @@ Source: Lian et al. 2017, arXiv 1705.09056, assumption 1; for the exponential gr
 
 from collections.abc import Sequence
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,7 @@ def circulant_gap(size: int, hops: Sequence[int]) -> float:
     return 1.0 - float(np.abs(np.fft.fft(_first_row(size, hops))[1:]).max(initial=0.0))
 
 
+@as_declared
 def circulant(size: int, hops: Sequence[int]) -> Mixing:
     """The directed mean over a rank and those that are some hops after it, all with the same weight.
 
@@ -157,6 +159,8 @@ def circulant(size: int, hops: Sequence[int]) -> Mixing:
 def _first_row(size: int, hops: Sequence[int]) -> npt.NDArray[np.float64]:
     """What rank 0 averages with which weight."""
     require_least("size", size, 1)
+    if not isinstance(hops, Sequence) or not all(isinstance(hop, Integral) for hop in hops):
+        raise ArgumentError(f"hops is {hops!r:.60}; needs a sequence of whole numbers, such as [1, 2, 4]")
     heard = {hop % size for hop in (0, *hops)}
     w = np.zeros(size)
     w[list(heard)] = 1 / len(heard)

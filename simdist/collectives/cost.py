@@ -210,6 +210,8 @@ class Case:
                 if not is_number or value % 1:
                     raise ArgumentError(f"{name} is {value!r}; needs a whole number")
                 object.__setattr__(self, name, int(value))
+            if getattr(self, name) >= 1 << 63:
+                raise ArgumentError(f"{name} is {value}; needs less than 2**63")
         require_least("ranks", self.ranks, 1)
         for name in ("rank", "root"):
             if not 0 <= getattr(self, name) < self.ranks:

@@ -22,6 +22,7 @@ def check_room(ranks: int, world: str) -> None:
     """
     if not isinstance(ranks, Integral) or isinstance(ranks, bool) or ranks < 1:
         raise ArgumentError(f"ranks is {ranks!r}; needs a whole number of at least 1")
+    ranks = int(ranks)  # NumPy's may be of 8 bits
     need, have = ranks * BYTES_PER_RANK[world], available_bytes()
     if have is not None and need > have:
         raise ArgumentError(

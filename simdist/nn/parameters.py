@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
@@ -73,8 +74,8 @@ class Parameter:
         Raises:
             ArgumentError: the seed is outside these limits.
         """
-        if not 0 <= seed < 1 << 64:
-            raise ArgumentError(f"seed is {seed}; needs at least 0 and less than 2**64")
+        if not isinstance(seed, Integral) or not 0 <= seed < 1 << 64:
+            raise ArgumentError(f"seed is {seed!r:.60}; needs a whole number of at least 0 and less than 2**64")
         word = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8], "little")
         if word >= 1 << 63:  # NumPy's key was once a list, which rounded it: seeds keep the values that they gave then
             word = int(float(word))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from numbers import Integral
 
-from simdist.errors import ArgumentError, require_known, require_share, require_whole
+from simdist.errors import ArgumentError, require_known, require_least, require_more, require_share, require_whole
 from simdist.nn.functional.rotary import ROPE_BASE
 
 __all__ = ["BLOCKS", "RECOMPUTATIONS", "Shape"]
@@ -105,7 +105,7 @@ class Shape:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.type in (int, int | None) and value is not None:
+            if each.type is int or (each.type == int | None and value is not None):
                 require_whole(each.name, value, _LEAST.get(each.name, 1))
             if isinstance(value, Integral) and not isinstance(value, bool):  # NumPy's overflow in large models
                 object.__setattr__(self, each.name, int(value))
@@ -117,8 +117,7 @@ class Shape:
             raise ArgumentError(f"group is {self.group} and context is {self.context}; needs a divisor of the context")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ArgumentError(f"kv_heads is {self.kv_heads} and heads is {self.heads}; needs a divisor of the heads")
-        if not self.rope_base > 1:
-            raise ArgumentError(f"rope_base is {self.rope_base}; needs more than 1")
+        require_more("rope_base", self.rope_base, 1)
         require_known("recomputation", self.recompute, RECOMPUTATIONS)
         require_known("block", self.block, BLOCKS)
         self._check_latent()
@@ -133,6 +132,8 @@ class Shape:
 
     def _check_experts(self) -> None:
         """Raise ArgumentError unless the experts, and the blocks without them, are possible."""
+        require_more("capacity_factor", self.capacity_factor, 0)
+        require_least("alpha", self.alpha, 0)
         if self.experts and not 1 <= self.top_k <= self.experts:
             raise ArgumentError(f"top_k is {self.top_k} and experts is {self.experts}; needs 1 <= top_k <= experts")
         for name, without in (("shared_experts", 0), ("expert_every", 1)):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from simdist.arrays import Array, charge, kind_of
-from simdist.errors import require_least
+from simdist.errors import require_whole
 from simdist.optim.adamw import AdamW
 from simdist.optim.dynamic_code import DynamicCode, dynamic_code
 
@@ -51,7 +51,7 @@ class AdamW8bit(AdamW):
         start: int = 0,
         block: int = 2048,
     ) -> None:
-        require_least("block", block, 1)
+        require_whole("block", block, 1)
         self.alignment = block
         self._codes: dict[str, DynamicCode] = {"m": dynamic_code(signed=True), "v": dynamic_code(signed=False)}
         super().__init__(like, betas=betas, epsilon=epsilon, weight_decay=weight_decay, decay=decay, start=start)

@@ -9,7 +9,7 @@ import numpy as np
 
 from simdist.arrays import Array, kind_of
 from simdist.arrays.blocks import BLOCK_BYTES, blocks
-from simdist.errors import ArrayError, require_least, wrong_return
+from simdist.errors import ArrayError, require_least, require_whole, wrong_return
 from simdist.optim.spans import Spans
 
 __all__ = ["Optimizer"]
@@ -55,7 +55,7 @@ class Optimizer(ABC):
         if getattr(like, "ndim", None) != 1 or like.dtype.kind != "f":
             what = f"of shape {like.shape} and dtype {like.dtype}" if hasattr(like, "dtype") else f"{like!r:.60}"
             raise ArrayError(f"weights {what}; needs one flat vector of floats")
-        require_least("start", start, 0)
+        require_whole("start", start, 0)
         require_least("weight_decay", weight_decay, 0)
         self.state: dict[str, Array] = {}
         self.num_steps = 0

@@ -63,7 +63,9 @@ class Schedule:
             raise ArgumentError(f"peak is {self.peak}; needs a finite rate")
         require_least("steps", self.steps, 1)
         require_least("warmup_steps", self.warmup_steps, 0)
-        if not 0 <= self.start <= self.peak or not 0 <= self.floor <= 1:
+        require_least("start", self.start, 0)
+        require_least("floor", self.floor, 0)
+        if self.start > self.peak or self.floor > 1:
             raise ArgumentError(
                 f"start is {self.start} and floor {self.floor}; needs 0 <= start <= peak = {self.peak}, 0 <= floor <= 1"
             )

@@ -2,7 +2,7 @@
 
 from math import isqrt
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_whole
 
 __all__ = ["check_even", "divisors"]
 
@@ -16,6 +16,7 @@ def check_even(what: str, count: int, axis: str, size: int, parts: int = 1, *, r
         parts: the number of equal parts that each rank takes.
         remedy: what else the message may say.
     """
+    require_whole(axis, size, 1)
     if count % (size * parts):
         whole = count // parts if count % parts == 0 else 0
         possible = f"{axis} {', '.join(map(str, divisors(whole)))}" if whole else f"no {axis}"

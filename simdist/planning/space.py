@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from simdist.cluster import Cluster
-from simdist.errors import ArgumentError, require_kind
+from simdist.errors import ArgumentError, require_kind, require_whole
 from simdist.nn.shape import RECOMPUTATIONS
 from simdist.parallel.even import divisors
 from simdist.planning.group import misfit
@@ -59,7 +59,7 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         ArgumentError: nothing is possible, with the commonest reasons; or a given feature is not predicted.
         UnknownNameError: there is no such setting.
     """
-    given = _checked(given)
+    given = _checked(given, ranks)
     fixed = {name: value for name, value in given.items() if (name, value) not in _IDLE} | {"device": "phantom"}
     reasons: Counter[str] = Counter()
     misfits: Counter[str] = Counter()  # the reason only if no mesh fits the ranks
@@ -79,8 +79,9 @@ def ways(given: Mapping[str, Any], ranks: int, cluster: Cluster) -> Iterator[lis
         raise ArgumentError(f"no way to train on {ranks} ranks: {why}")
 
 
-def _checked(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked(given: Mapping[str, Any], ranks: int) -> Mapping[str, Any]:
     """The given settings, with the sizes of a model that has a name; raises if one is none, or outside its limits."""
+    require_whole("ranks", ranks, 1)
     require_kind("given", given, Mapping, '{"model": "gpt2-xl"}')
     check_names(Config, given)
     model = dict(options())["model"].default

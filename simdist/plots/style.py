@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_more
 
 __all__ = [
     "ACCENT",
@@ -145,6 +145,7 @@ def figure(width: float, height: float) -> Figure:
     Raises:
         ArgumentError: it is too narrow or too wide to be read.
     """
+    require_more("width", width, 0)
     if not 2 <= width <= 100:
         raise ArgumentError(f"a figure {width} inches wide cannot be read; needs at least 2 and at most 100")
     return _Picture(figsize=(width, height), layout="constrained")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from simdist.errors import ArgumentError, require_kind
+from simdist.errors import ArgumentError, require_kind, require_least, require_whole
 from simdist.plots import style
 from simdist.trace import Span, Trace
 from simdist.trace.activity import Activity, activities
@@ -60,10 +60,12 @@ class View:
             raise ArgumentError("this trace has no spans to draw")
         first_s, last_s = min(times)[0], max(end for _, end in times)
         start_s = first_s if start_s is None or start_s == -inf else start_s
+        require_least("start_s", start_s, -inf)
         until = " on"
         if end_s is None or end_s == inf:
             end_s = max(last_s, start_s + 1e-9)
         else:
+            require_least("end_s", end_s, -inf)
             until = f" to {end_s:.6g} s"
         if not first_s <= end_s > start_s <= last_s:
             asked = f"{start_s:.6g} s{until}"
@@ -107,6 +109,7 @@ def _ranks(trace: Trace, ranks: Sequence[int] | None) -> tuple[list[int], list[s
         return evenly, [f"{_MOST_RANKS} of {trace.ranks:,} ranks are shown, evenly spaced."]
     shown = list(range(trace.ranks) if ranks is None else dict.fromkeys(ranks))
     for rank in shown:
+        require_whole("rank", rank, 0)
         if not 0 <= rank < trace.ranks:
             raise ArgumentError(f"rank {rank} is not one of ranks 0 to {trace.ranks - 1}")
     if not shown:

@@ -53,9 +53,11 @@ def test_every_seed_draws_its_own_values_and_small_ones_those_of_ever(name, firs
     assert len({draw(seed) for seed in seeds}) == len(seeds)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64])
+@pytest.mark.parametrize("seed", [-1, 2**64, "1", None, 0.5])
 def test_seeds_have_limits(seed):
-    with pytest.raises(ArgumentError, match=rf"seed is {seed}; needs at least 0 and less than 2\*\*64"):
+    with pytest.raises(
+        ArgumentError, match=rf"seed is {seed!r}; needs a whole number of at least 0 and less than 2\*\*64"
+    ):
         Parameter("w", (1,), std=1.0).draw(seed)
 
 

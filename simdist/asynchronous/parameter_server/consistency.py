@@ -95,7 +95,8 @@ class BoundedStaleness(Consistency):
     staleness: float = 1
 
     def __post_init__(self) -> None:
-        if not (self.staleness == math.inf or (self.staleness >= 0 and self.staleness == int(self.staleness))):
+        require_least("staleness", self.staleness, 0)
+        if self.staleness < math.inf and self.staleness != int(self.staleness):
             raise ArgumentError(f"staleness is {self.staleness!r}; needs a whole number of at least 0, or infinity")
 
     def check(self, num_workers: int) -> None:

@@ -1,11 +1,11 @@
 """Layout: which ranks are servers, which are workers, and which server holds which keys."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from simdist.arrays import Partition, partition
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_whole
 from simdist.words import counted
 
 __all__ = ["Layout"]
@@ -38,10 +38,12 @@ class Layout:
     row_width: int = 1
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            require_whole(each.name, getattr(self, each.name), 0)
         if not 1 <= self.num_servers < self.ranks:
             have = f"{counted(self.num_servers, 'server')} on {counted(self.ranks, 'rank')}"
             raise ArgumentError(f"{have}; needs at least 1 server and 1 worker")
-        if self.row_width < 1 or self.num_keys < 0 or self.num_keys % self.row_width:
+        if self.row_width < 1 or self.num_keys % self.row_width:
             raise ArgumentError(f"{self.num_keys} keys in rows of {self.row_width}; needs a whole number of rows")
 
     @property

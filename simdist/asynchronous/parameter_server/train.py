@@ -24,7 +24,7 @@ from simdist.asynchronous.parameter_server.server import Counts, Server
 from simdist.asynchronous.parameter_server.shard import ServerState, Shard
 from simdist.asynchronous.worker import Asked, Rate
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, require_least
+from simdist.errors import require_least, require_more
 from simdist.optim import SGD, Optimizer
 
 __all__ = ["Gradient", "ParameterServer", "ServerReport", "WorkerReport", "plain_sgd", "train", "waited_shares"]
@@ -67,8 +67,8 @@ class ParameterServer:
     stops: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.deadline_s is not None and not self.deadline_s > 0:
-            raise ArgumentError(f"deadline_s is {self.deadline_s}; needs more than 0, or None for no limit")
+        if self.deadline_s is not None:
+            require_more("deadline_s", self.deadline_s, 0)
 
     def layout(self, comm: Communicator, num_keys: int) -> Layout:
         """Which ranks are servers and workers, and which server holds which keys.

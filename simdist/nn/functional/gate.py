@@ -11,6 +11,7 @@ token 1   p  .4   .3   .2   .1           0  1         .4         .57  .43
 import numpy as np
 
 from simdist.arrays import Array, charge, moved
+from simdist.errors import ArrayError, require_whole, typed
 
 __all__ = ["balance", "gate", "gate_backward", "z_loss"]
 
@@ -31,6 +32,8 @@ def gate(z: Array, top_k: int) -> tuple[Array, Array, Array]:
     Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equation 2 (one choice) and section 2.4 (float32);
     Lepikhin et al. 2020, arXiv 2006.16668, algorithm 1 (two).
     """
+    _require_table("z", z)
+    require_whole("top_k", top_k, 1)
     p = z - z.max(axis=1, keepdims=True)
     np.exp(p, out=p)
     p /= p.sum(axis=1, keepdims=True)
@@ -84,6 +87,8 @@ def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, 
     Source: Fedus, Zoph, Shazeer 2021, arXiv 2101.03961, equations 4 to 6, where E is N, without the factor alpha;
     groups, Lepikhin et al. 2020, arXiv 2006.16668, section 2.2 (with the mean over the experts instead of E Σ).
     """
+    _require_table("p", p)
+    require_whole("groups", groups, 1)
     experts = p.shape[1]
     counts = np.bincount(group * experts + chosen[:, 0], minlength=groups * experts).reshape(groups, experts)
     tokens = counts.sum(axis=1)
@@ -107,6 +112,7 @@ def z_loss(z: Array) -> tuple[float, Array]:
 
     Source: Zoph et al. 2022, ST-MoE, arXiv 2202.08906, equation 5.
     """
+    _require_table("z", z)
     most = z.max(axis=1, keepdims=True)
     dz = np.exp(z - most)
     sums = dz.sum(axis=1, keepdims=True)
@@ -114,6 +120,13 @@ def z_loss(z: Array) -> tuple[float, Array]:
     dz *= 2 * logs / sums
     charge(5 * z.size, 2 * z.nbytes)
     return float((logs * logs).sum(dtype=np.float64)), dz
+
+
+def _require_table(name: str, x: Array) -> None:
+    """Raise ArrayError unless it is of shape (T, E), with at least one expert."""
+    shape = getattr(x, "shape", None)
+    if shape is None or len(shape) != 2 or not shape[1]:
+        raise ArrayError(f"{name} is {typed(x)} of shape {shape}; needs an array of shape (tokens, experts)")
 
 
 def _rows(p: Array) -> Array:

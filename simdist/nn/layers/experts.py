@@ -7,7 +7,7 @@ import numpy as np
 
 from simdist.arrays import Array, moved
 from simdist.arrays.working import widened
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, as_declared
 from simdist.nn import auxiliary
 from simdist.nn import functional as f
 from simdist.nn.layers.activation import Gelu, SwiGLU
@@ -141,6 +141,7 @@ class Experts(Layer):
     section 2.2.
     """
 
+    @as_declared
     def __init__(
         self,
         name: str,

@@ -63,8 +63,11 @@ def blockwise_bits(bits: float, *scales: tuple[float, float]) -> float:
     Source: Dettmers et al. 2022, arXiv 2110.02861; Dettmers et al. 2023, QLoRA, arXiv 2305.14314, section 3 (double
     quantization); Open Compute Project 2023, Microscaling Formats (MX).
     """
-    for block, _ in scales:
-        require_least("block", block, 1)
+    for pair in scales:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ArgumentError(f"scales has {pair!r:.60}; needs pairs of items and bits, such as (2048, 32)")
+        require_least("block", pair[0], 1)
+        require_least("scale", pair[1], 0)
     return bits + sum(scale / block for block, scale in scales)
 
 

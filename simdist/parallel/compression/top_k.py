@@ -6,7 +6,7 @@ import numpy as np
 
 from simdist.arrays import Array, charge, kind_of, moved
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError, ArrayError
+from simdist.errors import ArgumentError, ArrayError, require_more
 from simdist.optim import largest
 from simdist.parallel.compression.compressor import Compressor
 
@@ -43,7 +43,8 @@ class TopK(Compressor):
     item_bytes = 1  # packets are bytes
 
     def __init__(self, like: Array, share: float = 0.01) -> None:
-        if not 0 < share <= 1:
+        require_more("share", share, 0)
+        if share > 1:
             raise ArgumentError(f"share is {share}; needs more than 0 and at most 1")
         if len(like) >= 1 << 8 * _PLACE_BYTES:
             raise ArrayError(f"a gradient of {len(like)} items; top-k needs fewer than 2**{8 * _PLACE_BYTES}")

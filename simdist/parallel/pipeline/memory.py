@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError
+from simdist.errors import require_least
 from simdist.parallel.pipeline.action import Backward, BackwardInput, BackwardWeight, Forward, Part
 from simdist.parallel.pipeline.schedule import Schedule
 
@@ -35,8 +35,8 @@ class Memory:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (self.backward >= 0 and self.weight >= 0):  # false for NaN too
-            raise ArgumentError(f"M_B is {self.backward} and M_W is {self.weight}; needs 0 or more")
+        require_least("backward", self.backward, 0)
+        require_least("weight", self.weight, 0)
 
 
 class Level(NamedTuple):

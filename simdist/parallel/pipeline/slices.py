@@ -34,9 +34,11 @@ def terapipe_s(slices_s: Sequence[float], stages: int) -> float:
         ArgumentError: there is no slice or stage, or a time is below 0.
     """
     require_least("stages", stages, 1)
+    for i, seconds in enumerate(slices_s):
+        require_least(f"slices_s[{i}]", seconds, 0)
     times_s = [float(seconds) for seconds in slices_s]  # NumPy's, too
-    if not times_s or not all(seconds >= 0 for seconds in times_s):
-        raise ArgumentError(f"slices_s is {times_s}; needs at least one time, and each at least 0")
+    if not times_s:
+        raise ArgumentError("slices_s is empty; needs at least one time")
     return sum(times_s) + (stages - 1) * max(times_s)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import inf
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least, require_whole
 
 __all__ = ["split"]
 
@@ -26,10 +26,11 @@ def split(costs: Sequence[float], stages: int) -> list[slice]:
     Cost: for n layers, time in S n².
     """
     n = len(costs)
-    if not 1 <= stages <= n:
+    require_whole("stages", stages, 1)
+    for i, cost in enumerate(costs):
+        require_least(f"costs[{i}]", cost, 0)
+    if stages > n:
         raise ArgumentError(f"{n} layers in {stages} stages; needs at least 1 stage, and a layer for each")
-    if min(costs) < 0:
-        raise ArgumentError(f"a layer costs {min(costs)}; needs at least 0")
     ends = [0.0, *accumulate(costs)]
     limit = _cuts(ends, stages, lambda cost, rest: max(cost, rest))[0]
     within = limit * (1 + 1e-12)  # allows for rounding of equal sums

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.parallel.pipeline.action import Action, Backward, BackwardInput, BackwardWeight, Forward, Overlapped, Part
 from simdist.parallel.pipeline.schedule import Schedule
 
@@ -48,9 +48,10 @@ class Times:
 
     def __post_init__(self) -> None:
         held = [seconds for _, seconds in (self.ports or {}).values()]
-        for name in self.__slots__:
+        for name in (name for name in self.__slots__ if name != "rendezvous"):
             for value in _numbers(held if name == "ports" else getattr(self, name)):
-                if not 0 <= value < _MOST:
+                require_least(name, value, 0)
+                if value >= _MOST:
                     raise ArgumentError(f"{name} is {value}; needs a time of at least 0 and less than {_MOST:g}")
 
     def hop(self, src: int, dst: int) -> float:
@@ -111,9 +112,9 @@ def _numbers(given: float | Sequence[float] | Mapping[tuple[int, int], float] | 
     """All numbers of an argument; none if it was not given."""
     if given is None:
         return ()
-    if isinstance(given, (int, float)):
-        return (given,)
-    return given.values() if isinstance(given, Mapping) else given
+    if isinstance(given, Mapping):
+        return given.values()
+    return given if isinstance(given, Iterable) else (given,)
 
 
 def _of_stages(name: str, given: Seconds, schedule: Schedule) -> list[float]:

@@ -14,7 +14,7 @@ Memory-Efficient Pipeline-Parallel DNN Training, arXiv 2006.09503, section 3: 2B
 
 from dataclasses import dataclass
 
-from simdist.errors import ArgumentError, require_known
+from simdist.errors import ArgumentError, require_known, require_whole
 
 __all__ = ["FLUSH", "POLICIES", "Weights"]
 
@@ -38,7 +38,8 @@ class Weights:
 
     def __post_init__(self) -> None:
         require_known("policy of weight versions", self.policy, POLICIES)
-        if self.group < 0 or (self.group == 0) != self.flushes:
+        require_whole("group", self.group, 0)
+        if (self.group == 0) != self.flushes:
             raise ArgumentError(
                 f"{self.policy} with {self.group} micro-batches between updates: needs "
                 + ("0, which means all" if self.flushes else "at least 1")

@@ -193,6 +193,7 @@ def ring_attention_cost(ranks: int, num_bytes: int, itemsize: int, *, backward: 
     return Cost(ranks if last else 0, 2 * last, last * (num_bytes + sum_bytes), last * sum_bytes)
 
 
+@as_declared
 def ring_attention_bytes(ranks: int, num_bytes: int, itemsize: int) -> int:
     """The most bytes of blocks that a rank holds at once, in backward: two blocks of keys and values; and of
     derivatives its own block, one arriving, one in work and one leaving. Arguments as of `ring_attention_cost`.

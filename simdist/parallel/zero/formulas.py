@@ -20,7 +20,7 @@ PyTorch FSDP, arXiv 2304.11277 (hybrid sharding).
 from collections.abc import Collection
 from typing import NamedTuple
 
-from simdist.errors import ArgumentError, as_declared, require_least
+from simdist.errors import ArgumentError, as_declared, require_least, require_whole
 from simdist.nn import Model, Parameters
 from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.memory import num_weights, optimizer_state, rule_bytes
@@ -214,8 +214,9 @@ def plus_plus_bytes(
 
 
 def _check(ranks: int, zero_stage: int) -> None:
-    if zero_stage not in (0, 1, 2, 3) or ranks < 1:
-        raise ArgumentError(f"stage {zero_stage} on {ranks} ranks; needs a stage from 0 to 3 and at least 1 rank")
+    require_whole("ranks", ranks, 1)
+    if zero_stage not in (0, 1, 2, 3):
+        raise ArgumentError(f"zero_stage is {zero_stage}; needs 0, 1, 2 or 3")
 
 
 class Kept(NamedTuple):
@@ -268,6 +269,7 @@ def kept(
     return kept_of(recipe, zero_stage, whole, units.holding.size, state, Slots.shared(units).size)
 
 
+@as_declared
 def kept_of(recipe: Recipe, zero_stage: int, whole: int, own: int, state_bytes: int, passing: int = 0) -> Kept:
     """The same, by numbers of items: of the whole model and of the rank's holding, with padding; by the bytes of the
     rule's state; and by the items of all slots.

@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 from simdist.arrays import Array
 from simdist.collectives import all_gather, all_reduce, reduce_scatter
 from simdist.comm import Communicator
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_whole
 
 __all__ = ["Sharing", "check_shards"]
 
@@ -63,5 +63,6 @@ class Sharing(NamedTuple):
 
 def check_shards(dp: int, shards: int) -> None:
     """Raise ArgumentError if dp ranks cannot hold models of this number of shards."""
-    if shards < 0 or (shards and dp % shards):
+    require_whole("shards", shards, 0)
+    if shards and dp % shards:
         raise ArgumentError(f"shards is {shards}, and dp {dp}; needs a divisor of that, or 0 for as many")

@@ -8,7 +8,7 @@ import numpy as np
 
 from simdist.arrays import Array, copied, hold
 from simdist.comm import Communicator, Stream
-from simdist.errors import ArgumentError
+from simdist.errors import ArgumentError, require_least
 from simdist.nn import Model, Noise, Observer, Parameter
 from simdist.nn.layers.layer import Observers
 from simdist.optim.matrices import Whole
@@ -96,10 +96,9 @@ class ZeRO(Method):
         apart: Collection[str] = (),
     ) -> None:
         super().__init__(model, comm, recipe, spread)
-        if zero_stage not in (1, 2, 3) or bucket_bytes < 1:
-            raise ArgumentError(
-                f"stage {zero_stage}, buckets of {bucket_bytes} bytes; needs stage 1, 2 or 3 and at least 1 byte"
-            )
+        require_least("bucket_bytes", bucket_bytes, 1)
+        if zero_stage not in (1, 2, 3):
+            raise ArgumentError(f"zero_stage is {zero_stage}; needs 1, 2 or 3")
         self.zero_stage, self.bucket_bytes = zero_stage, bucket_bytes
         self.offload = offload or Offload(())
         self.offload.check(zero_stage)

@@ -111,7 +111,7 @@ def test_the_largest_models_of_table_2():
 
 def test_offload_keeps_2_of_16_bytes_and_moves_4():
     assert offloaded_bytes(10, 1) == (20, 140, 40)
-    with pytest.raises(ArgumentError, match="0 ranks"):
+    with pytest.raises(ArgumentError, match="ranks is 0"):
         offloaded_bytes(10, 0)
 
 
@@ -146,7 +146,9 @@ def test_elements_of_hybrid_sharding():
 
 @pytest.mark.parametrize("arguments", [(1.0, 4, 4), (1.0, 4, -1), (1.0, 0, 1)])
 def test_stages_and_ranks_that_there_are_not(arguments):
-    with pytest.raises(ArgumentError, match=r"needs a stage from 0 to 3|zero_stage is -1; needs at least 0"):
+    with pytest.raises(
+        ArgumentError, match=r"zero_stage is .*; needs 0, 1, 2 or 3|(zero_stage|ranks) is .*; needs at least"
+    ):
         paper_bytes(*arguments)
     with pytest.raises(ArgumentError, match="micro_batches is 0"):
         paper_elements(1.0, 4, 3, micro_batches=0)

@@ -178,7 +178,7 @@ def test_copies_add_up_once_a_step(zero_stage):
 
 @pytest.mark.parametrize("shards", [-1, 3, 8])
 def test_shards_that_ranks_are_no_multiple_of(spmd, shards):
-    with pytest.raises(ArgumentError, match=f"shards is {shards}, and dp 4; needs a divisor"):
+    with pytest.raises(ArgumentError, match=f"shards is {shards}(, and dp 4; needs a divisor|; needs at least 0)"):
         spmd(in_shards, 4, "mlp", adamw(), 1, shards, 1)
 
 
