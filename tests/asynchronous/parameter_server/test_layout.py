@@ -36,7 +36,7 @@ def test_workers_come_after_servers():
         ((3, 3, 4), "3 servers on 3 ranks"),
         ((1, 1, 4), "1 server on 1 rank;"),
         ((3, 1, 5, 2), "5 keys in rows of 2"),
-        ((3, 1, -1), "-1 keys"),
+        ((3, 1, -1), "num_keys is -1; needs at least 0"),
     ],
 )
 def test_what_is_no_layout(arguments, fault):
