@@ -1,17 +1,18 @@
 """Memory: the peak memory of each pipeline rank in a step, by category of the ledger."""
 
 from collections import Counter
+from functools import partial
 from typing import NamedTuple
 
-from simdist.parallel.pipeline import Peaks, joined, peaks
+from simdist.parallel.pipeline import joined, peaks
 from simdist.parallel.pipeline.play import Course
 from simdist.parallel.zero.formulas import kept_of
 from simdist.parallel.zero.slots import Slots
 from simdist.planning.communicators import communicators
 from simdist.planning.job import Job
 from simdist.planning.overlap import Streams
-from simdist.planning.stages import Beside, gather_bytes, layers_of, reduce_bytes, travel_with_bytes
-from simdist.planning.step import course, starts_s
+from simdist.planning.stages import Beside, gather_bytes, reduce_bytes, travel_with_bytes, unpiped
+from simdist.planning.step import simulated, starts_s
 from simdist.planning.updating import updating
 
 __all__ = ["RankMemory", "least_bytes", "memory"]
@@ -31,14 +32,16 @@ class RankMemory(NamedTuple):
 
 
 class _Passes(NamedTuple):
-    """What forward and backward of all micro-batches take on a rank, and what is under way beside them.
+    """The most bytes that forward and backward of all micro-batches take on a rank.
 
     Attributes:
-        peaks: of each rank.
-        collectives: the most bytes that collectives take meanwhile.
+        activations, buffers, num_bytes: as of `Peaks`, with what is under way beside them.
+        collectives: what collectives take meanwhile.
     """
 
-    peaks: Peaks
+    activations: float
+    buffers: float
+    num_bytes: float
     collectives: float
 
 
@@ -65,7 +68,7 @@ def least_bytes(job: Job) -> float:
     if not job.pipelined:
         return memory(job)[0].num_bytes
     alone = [max(stage.working["F"], min(stage.working["B"], stage.working["I"])) for stage in job.stages]
-    each = (_Passes(Peaks(0.0, 0.0, max(alone[stage] for stage in own)), 0.0) for own in job.schedule.placement)
+    each = (_Passes(0.0, 0.0, max(alone[stage] for stage in own), 0.0) for own in job.schedule.placement)
     return max(_on_rank(job, rank, passes).num_bytes for rank, passes in enumerate(each))
 
 
@@ -76,16 +79,16 @@ def _on_rank(job: Job, rank: int, passes: _Passes) -> RankMemory:
     state_bytes = updating(job, part).state_bytes
     exact = kept_of(job.recipe, zero, whole, job.own(part), state_bytes, Slots.shared(pieces).size)
     stays, after = _stays_bytes(job, rank), _after_bytes(job, rank)
-    peaks = {
+    text_bytes = job.config.micro_batches * sum(job.anatomy.layers[layer].text_bytes for layer in part.layers)
+    by_category = {
         "parameters": exact.parameters,
         "gradients": exact.gradients,
         "optimizer state": exact.optimizer_state,
-        "activations": passes.peaks.activations,
+        "activations": passes.activations,
         "communication": exact.communication + stays + max(passes.collectives, after),
-        "buffers": passes.peaks.buffers,
+        "buffers": passes.buffers,
     }
-    text_bytes = job.config.micro_batches * sum(job.anatomy.layers[layer].text_bytes for layer in part.layers)
-    return RankMemory(peaks, exact.total + stays + max(passes.peaks.num_bytes, text_bytes + after))
+    return RankMemory(by_category, exact.total + stays + max(passes.num_bytes, text_bytes + after))
 
 
 def _after_bytes(job: Job, rank: int) -> float:
@@ -106,43 +109,38 @@ def _passes(job: Job) -> list[_Passes]:
         return [_unpiped(job)]
     if max(stage.input_bytes for stage in job.stages) <= job.bench.cluster.eager_bytes:
         return job.once(lambda: _piped(job), "passes")
-    first, later = (_passes_from(job, starts) for starts in ((), starts_s(job)))
-    return [
-        _Passes(Peaks(*map(max, a.peaks, b.peaks)), max(a.collectives, b.collectives))
-        for a, b in zip(first, later, strict=True)
-    ]
-
-
-def _passes_from(job: Job, starts_s: tuple[float, ...]) -> list[_Passes]:
-    """The same in a pipeline whose ranks begin at these times, where messages stay until they are expected."""
-    return job.once(lambda: _piped(job, course(job, starts_s).course), "passes", *starts_s)
+    # Messages stay until they are expected, which depends on when the ranks begin: in the first step all at once.
+    first, later = (
+        job.once(partial(_piped, job, simulated(job, starts)[0].course), "passes", *starts)
+        for starts in ((), starts_s(job))
+    )
+    return [_Passes(*map(max, a, b)) for a, b in zip(first, later, strict=True)]
 
 
 def _piped(job: Job, course: Course | None = None) -> list[_Passes]:
     """The same in a pipeline, along its schedule, with ZeRO from stage 2 on beside a second stream."""
-    if job.zero_stage > 1:
-        beside = Beside(job, travel_with_bytes)
-        found = peaks(job.schedule, job.stages, course=course, meanwhile=beside)
-        return [_Passes(*each) for each in zip(found, (s.collective_bytes for s in beside.streams), strict=True)]
-    within = (max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers) for part in job.parts)
-    return [_Passes(*each) for each in zip(peaks(job.schedule, job.stages, course=course), within, strict=True)]
+    beside = Beside(job, travel_with_bytes) if job.zero_stage > 1 else None
+    found = peaks(job.schedule, job.stages, course=course, meanwhile=beside)
+    if beside:
+        collectives = [streams.collective_bytes for streams in beside.streams]
+    else:
+        collectives = [max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers) for part in job.parts]
+    return [_Passes(*each, most) for each, most in zip(found, collectives, strict=True)]
 
 
 def _unpiped(job: Job) -> _Passes:
     """The same on ranks with all layers: two micro-batches, if there are more, as all but the last are alike."""
-    whole = joined(job.anatomy.layers)
-    text_bytes = whole.text_bytes * job.config.micro_batches
-    pieces = [] if job.config.method == "dp" else job.pieces(job.parts[0])  # dp reduces only after the last backward
-    layers, streams = layers_of(job, slice(0, len(job.anatomy.layers)), pieces), Streams(travel_with_bytes(job, pieces))
+    whole, (pieces, layers) = joined(job.anatomy.layers), unpiped(job)
+    streams = Streams(travel_with_bytes(job, pieces))
     for more in range(min(job.config.micro_batches, 2))[::-1]:
         streams.forward(layers["F"])
-        streams.hold(layers["B"][-1], 1)  # the loss, which waits for nothing
+        streams.hold(layers["B"][-1])  # the loss, which waits for nothing
         streams.backward(layers["B"], last=not more)
-        streams.hold(layers["B"][0], 1)  # derivatives by the input, which go nowhere
+        streams.hold(layers["B"][0])  # derivatives by the input, which go nowhere
     during = max(whole.levels[letter].during for letter in "FB")
     passing = max(whole.passing[letter] for letter in "FB")
-    held = Peaks(during + text_bytes, passing, streams.held_bytes + text_bytes)
-    return _Passes(held, streams.collective_bytes)
+    text_bytes = whole.text_bytes * job.config.micro_batches
+    return _Passes(during + text_bytes, passing, streams.held_bytes + text_bytes, streams.collective_bytes)
 
 
 def _stays_bytes(job: Job, rank: int) -> int:

@@ -13,23 +13,22 @@ __all__ = ["Layer", "Streams", "Travel", "micro_batches_s"]
 
 
 class Layer(NamedTuple):
-    """The time of a micro-batch in a layer, and the units of the layer's weights, by number.
+    """A micro-batch's forward or backward in a layer, and the units of the layer's weights, by number.
 
     Attributes:
-        forward_s, backward_s: on the main stream.
+        seconds: on the main stream.
         begins, ends: the units of which this is the first layer, and those of which it is the last.
-        sent_s: the parts of forward_s and of backward_s in which it needs the links of the second stream.
-        held_bytes: the most that passes hold in its forward and in its backward.
+        sent_s: the part of the seconds in which it needs the links of the second stream.
+        held_bytes: the most that passes hold meanwhile.
         within_bytes: of these, the most that collectives within it take.
         left_bytes: what passes hold when its backward ends, and its gradients may be reduced.
     """
 
-    forward_s: float
-    backward_s: float
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-    sent_s: tuple[float, float] = (0.0, 0.0)
-    held_bytes: tuple[float, float] = (0.0, 0.0)
+    seconds: float
+    begins: Sequence[int]
+    ends: Sequence[int]
+    sent_s: float = 0.0
+    held_bytes: float = 0.0
     within_bytes: float = 0.0
     left_bytes: float = 0.0
 
@@ -59,12 +58,12 @@ class Travel(NamedTuple):
         return sum(self.reduce_s) + sum(self.gather_s) + sum(self.last_s)
 
 
-def micro_batches_s(layers: Sequence[Layer], travel: Travel, num_micro_batches: int) -> float:
+def micro_batches_s(forward: Sequence[Layer], backward: Sequence[Layer], travel: Travel, count: int) -> float:
     """The time of this many micro-batches, one after the other, until all gradients are reduced."""
     streams = Streams(travel)
-    for i in range(num_micro_batches):
-        streams.forward(layers)
-        streams.backward(layers, last=i == num_micro_batches - 1)
+    for i in range(count):
+        streams.forward(forward)
+        streams.backward(backward, last=i == count - 1)
     return streams.finish()
 
 
@@ -111,12 +110,11 @@ class Streams:
         for k, layer in enumerate(layers):
             self._wait_for(layer.begins)
             self._gather_ahead(layers[k + 1].begins if k + 1 < len(layers) else ())
-            self.hold(layer, 0)
-            self._spend(layer.forward_s, layer.sent_s[0])
+            self._work(layer)
             self._release(layer.ends)
         if backward_follows:
             self._gather_ahead(layers[-1].ends)
-            self.hold(layers[-1], 0)  # the loss
+            self.hold(layers[-1])  # the loss
 
     def backward(self, layers: Sequence[Layer], *, last: bool = False, halves: str = "IW") -> None:
         """From the last layer to the first.
@@ -132,8 +130,7 @@ class Streams:
                     self._join(self._slots[self._travel.slots[unit]])
             self._wait_for(layer.ends if weights else ())
             self._gather_ahead(layers[k - 1].ends if k and weights else ())
-            self.hold(layer, 1)
-            self._spend(layer.backward_s, layer.sent_s[1])
+            self._work(layer)
             for unit in layer.begins if reduced else ():
                 more_s = self._travel.last_s[unit] if last and self._travel.last_s else 0.0
                 task = self._start(self._travel.reduce_s[unit] + more_s, self._travel.reduce_bytes, unit)
@@ -151,9 +148,9 @@ class Streams:
         """The most that a task takes that may be under way."""
         return max(self._late_bytes, self._under_way[0].num_bytes if self._under_way else 0.0)
 
-    def hold(self, layer: Layer, direction: int) -> None:
-        """Count what a layer holds in its forward (0) or backward (1), with a task that may be under way."""
-        self.held_bytes = max(self.held_bytes, layer.held_bytes[direction] + self.beside_bytes)
+    def hold(self, layer: Layer) -> None:
+        """Count what a layer holds, with a task that may be under way."""
+        self.held_bytes = max(self.held_bytes, layer.held_bytes + self.beside_bytes)
         self.collective_bytes = max(self.collective_bytes, layer.within_bytes + self.beside_bytes)
 
     def wait(self) -> None:
@@ -161,12 +158,13 @@ class Streams:
         self.waited_bytes = max(self.waited_bytes, self.beside_bytes)
         self.collective_bytes = max(self.collective_bytes, self.beside_bytes)
 
-    def _spend(self, seconds: float, sent_s: float) -> None:
-        """Let the main stream work for this long, of which it sends for sent_s, spread evenly over it."""
-        both_s = min(max(self._side_s - self.now_s, 0.0), seconds)
+    def _work(self, layer: Layer) -> None:
+        """Let the main stream work on a layer, which sends at an even rate."""
+        self.hold(layer)
+        both_s = min(max(self._side_s - self.now_s, 0.0), layer.seconds)
         if both_s:
-            self._late_s += sent_s * both_s / seconds
-        self.now_s += seconds
+            self._late_s += layer.sent_s * both_s / layer.seconds
+        self.now_s += layer.seconds
 
     def _start(self, seconds: float, each_bytes: Sequence[float], unit: int) -> _Task:
         """Give the second stream a task for a unit, which takes its own of these bytes."""

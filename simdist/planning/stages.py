@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from operator import add
 
 from simdist.parallel.pipeline import Times
 from simdist.parallel.pipeline.action import Action, Forward, Part
@@ -14,13 +15,13 @@ from simdist.planning.overlap import Layer, Streams, Travel
 __all__ = [
     "Beside",
     "gather_bytes",
-    "layers_of",
     "num_passes",
     "over_copies_s",
     "reduce_bytes",
     "stage_times",
     "travel",
     "travel_with_bytes",
+    "unpiped",
 ]
 
 
@@ -42,8 +43,12 @@ def num_passes(job: Job, rank: int) -> int:
 def travel(job: Job, pieces: Sequence[Piece]) -> Travel:
     """The communication of these pieces between the ranks of dp."""
     zero, sizes = job.zero_stage, [piece.room * job.itemsize for piece in pieces]
+    reduce_s = [job.holders.seconds("reduce_scatter", size) for size in sizes]
+    if zero > 1:  # the own chunk is accumulated, and the buffer cleared for the next piece
+        adding_s = (job.memory_s(3 * size / len(job.holders.ranks) + size) for size in sizes)
+        reduce_s = list(map(add, reduce_s, adding_s))
     return Travel(
-        [job.holders.seconds("reduce_scatter", size) + (_adding_s(job, size) if zero > 1 else 0.0) for size in sizes],
+        reduce_s,
         Slots.shared(pieces).of if zero > 1 else [],
         [job.holders.seconds("all_gather", size) for size in sizes] if zero == 3 else [],
         [over_copies_s(job, size) for size in sizes],
@@ -71,11 +76,6 @@ def reduce_bytes(job: Job, num_bytes: int) -> float:
 def gather_bytes(job: Job, num_bytes: int) -> float:
     """What the holders take to gather so many bytes of weights."""
     return job.bench.scratch(job.holders, "all_gather", num_bytes).passing
-
-
-def _adding_s(job: Job, num_bytes: int) -> float:
-    """For a reduced piece: the time to accumulate the own chunk, and to clear the buffer for the next piece."""
-    return job.memory_s(3 * num_bytes / len(job.holders.ranks) + num_bytes)
 
 
 def over_copies_s(job: Job, num_bytes: int) -> float:
@@ -129,10 +129,10 @@ class Beside:
             return
         stage = self._stages[rank][part.chunk]
         if stage == self._last:
-            streams.hold(layers[-1], 1)  # the loss, which waits for nothing
+            streams.hold(layers[-1])  # the loss, which waits for nothing
         streams.backward(layers, halves="IW" if part.letter == "B" else part.letter)
         if stage == 0:
-            streams.hold(layers[0], 1)  # derivatives by its input, which go nowhere
+            streams.hold(layers[0])  # derivatives by its input, which go nowhere
 
 
 def _parted(job: Job, pieces: Sequence[Piece], stages: Sequence[int]) -> Iterator[int]:
@@ -142,6 +142,12 @@ def _parted(job: Job, pieces: Sequence[Piece], stages: Sequence[int]) -> Iterato
     for stage in stages:
         names = {weight.name for layer in job.anatomy.weights[job.bounds[stage]] for weight in layer}
         yield from (i for i, piece in enumerate(pieces) if 0 < len(names & piece.ends.keys()) < len(piece.ends))
+
+
+def unpiped(job: Job) -> tuple[list[Piece], dict[str, list[Layer]]]:
+    """On ranks with all layers: what is reduced or gathered during the passes, and `layers_of` the whole model."""
+    pieces = [] if job.config.method == "dp" else job.pieces(job.parts[0])  # dp reduces only after the last backward
+    return pieces, layers_of(job, slice(0, len(job.anatomy.layers)), pieces)
 
 
 def layers_of(job: Job, bound: slice, pieces: Sequence[Piece]) -> dict[str, list[Layer]]:
@@ -164,6 +170,6 @@ def layers_of(job: Job, bound: slice, pieces: Sequence[Piece]) -> dict[str, list
             begins, ends = ([i for i in own if edge[i] == k] for edge in (first, last))
             within = max(layer.scratch_bytes for layer in together)
             passing = left[letter][starts[k] - bound.start]
-            yield Layer(seconds, seconds, tuple(begins), tuple(ends), (0.0, 0.0), (most, most), within, passing)
+            yield Layer(seconds, begins, ends, 0.0, most, within, passing)
 
     return {letter: list(layers(letter)) for letter in "FBIW"}

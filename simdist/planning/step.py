@@ -1,6 +1,5 @@
 """Step: the time of a training step, composed of the times of its parts."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, inf
@@ -11,14 +10,14 @@ from simdist.cluster import Link
 from simdist.parallel.pipeline import Simulation, simulate
 from simdist.parallel.pipeline.earliest import earliest_ends
 from simdist.planning.anatomy import Anatomy, anatomy
-from simdist.planning.job import Job, Part, Piece
-from simdist.planning.overlap import Layer, Travel, micro_batches_s
-from simdist.planning.stages import Beside, num_passes, over_copies_s, stage_times, travel
+from simdist.planning.job import Job, Part
+from simdist.planning.overlap import micro_batches_s
+from simdist.planning.stages import Beside, num_passes, over_copies_s, stage_times, travel, unpiped
 from simdist.planning.updating import updating
 from simdist.training.methods import CUTTING
 from simdist.training.pipelines import over_links
 
-__all__ = ["Step", "computing_s", "course", "least_s", "passes_s", "sending_s", "starts_s", "step"]
+__all__ = ["Step", "computing_s", "least_s", "passes_s", "sending_s", "simulated", "starts_s", "step"]
 
 
 class Step(NamedTuple):
@@ -54,8 +53,8 @@ def step(job: Job) -> Step:
     turns message by message, and wait for each other: a step was between 8% shorter and 6% longer, 18% with experts.
     """
     if job.pipelined:
-        went = course(job)
-        bubble_s, end_s = went.bubble, went.makespan
+        simulation, _ = simulated(job)
+        bubble_s, end_s = simulation.bubble, simulation.makespan
     else:
         bubble_s, end_s = 0.0, _overlapped(job)
     left_s = max(0.0, end_s + max(_ready_s(job, _late_s(job))) - passes_s(job) - bubble_s)
@@ -109,8 +108,9 @@ def _passes_s(job: Job, of: Anatomy) -> float:
     return job.config.micro_batches * each_s / len(job.parts)
 
 
-def course(job: Job, starts_s: tuple[float, ...] = ()) -> Simulation:
-    """The pipeline's schedule, simulated with the times of its stages and of messages over the nodes' network cards.
+def simulated(job: Job, starts_s: tuple[float, ...] = ()) -> tuple[Simulation, list[float]]:
+    """The pipeline's schedule, simulated with the times of its stages and of messages over the nodes' network cards;
+    and, with ZeRO from stage 2 on, when each rank has reduced its gradients.
 
     Ranks that share layers send at once: each message arrives when all have. Messages of other pipelines interleave:
     a card is busy for as long as it takes to send one message of each, and not before the step begins.
@@ -118,37 +118,10 @@ def course(job: Job, starts_s: tuple[float, ...] = ()) -> Simulation:
     Args:
         starts_s: when each rank begins; all at once if not given.
     """
-    return _went(job, starts_s)[0]
+    return job.once(lambda: _simulated(job, starts_s), "simulated", *starts_s)
 
 
-def _went(job: Job, starts_s: tuple[float, ...] = ()) -> tuple[Simulation, list[float]]:
-    """A pipeline's course, and when each rank has reduced its gradients, with ZeRO from stage 2 on."""
-    return job.once(lambda: _course(job, starts_s), "course", *starts_s)
-
-
-def _late_s(job: Job) -> list[float]:
-    """By rank of a pipeline, for how long reductions of its passes go on after the end of all passes."""
-    if not job.pipelined or job.zero_stage < 2:
-        return []
-    went, reduced_s = _went(job)
-    return [max(0.0, end_s - went.makespan) for end_s in reduced_s]
-
-
-def starts_s(job: Job) -> tuple[float, ...]:
-    """When each pipeline rank begins its next step, after the first that does.
-
-    It has come to the meeting in which losses are added up, the others' have reached it, and it has updated its
-    weights: a rank that comes last leaves first, and one with few weights updates them sooner.
-    """
-    came_s, late_s = [row[-1] for row in course(job).course.end], job.group("pp").seconds("all_reduce", 8)
-    begin_s = []
-    for rank, (ready_s, part) in enumerate(zip(_ready_s(job, _late_s(job)), job.parts, strict=True)):
-        others_s = max([0.0, *came_s[:rank], *came_s[rank + 1 :]]) + late_s
-        begin_s.append(max(came_s[rank], others_s) + ready_s + _update_s(job, part))
-    return tuple(each_s - min(begin_s) for each_s in begin_s)
-
-
-def _course(job: Job, starts_s: tuple[float, ...]) -> tuple[Simulation, list[float]]:
+def _simulated(job: Job, starts_s: tuple[float, ...]) -> tuple[Simulation, list[float]]:
     num_bytes, cluster, line = max(stage.input_bytes for stage in job.stages), job.bench.cluster, job.group("pp")
     at_once, in_turn = (ceil(n / cluster.nics_per_node) for n in (job.group(*CUTTING).nodes.most, line.at_once))
     times = replace(stage_times(job), starts=starts_s)
@@ -159,46 +132,47 @@ def _course(job: Job, starts_s: tuple[float, ...]) -> tuple[Simulation, list[flo
     return simulate(job.schedule, links, end=beside.end_s), [streams.finish() for streams in beside.streams]
 
 
-def _overlapped(job: Job) -> float:
-    """The passes of ranks with all layers, with the communication that overlaps with them."""
-    pieces = [] if job.config.method == "dp" else job.pieces(job.parts[0])  # dp reduces only after the last backward
-    sent = travel(job, pieces)
-    took: list[tuple[float, ...]] = []
-    for layer, sent_s, weights in zip(job.anatomy.layers, _sent(job, pieces, sent), job.anatomy.weights, strict=True):
-        own = layer.seconds["F"], layer.seconds["B"], *sent_s
-        if weights:
-            took.append(own)
-        else:  # it counts with the layer before it
-            took[-1] = tuple(map(add, took[-1], own))
-    begins, ends = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-    for i, piece in enumerate(pieces):
-        begins[piece.first].append(i)
-        ends[piece.last].append(i)
-    layers = [
-        Layer(forward_s, backward_s, tuple(begins[k]), tuple(ends[k]), (sent_forward_s, sent_backward_s))
-        for k, (forward_s, backward_s, sent_forward_s, sent_backward_s) in enumerate(took)
-    ]
-    return micro_batches_s(layers, sent, job.config.micro_batches)
+def _late_s(job: Job) -> list[float]:
+    """By rank of a pipeline, for how long reductions of its passes go on after the end of all passes."""
+    if not job.pipelined or job.zero_stage < 2:
+        return []
+    simulation, reduced_s = simulated(job)
+    return [max(0.0, end_s - simulation.makespan) for end_s in reduced_s]
 
 
-def _sent(job: Job, pieces: Sequence[Piece], sent: Travel) -> list[tuple[float, float]]:
-    """By layer, the time of a micro-batch's forward and backward in which it needs a link that pieces travel over.
+def starts_s(job: Job) -> tuple[float, ...]:
+    """When each pipeline rank begins its next step, after the first that does.
 
-    For each kind of link: the time that a layer saves if such links take none, times the share that the pieces save.
+    It has come to the meeting in which losses are added up, the others' have reached it, and it has updated its
+    weights: a rank that comes last leaves first, and one with few weights updates them sooner.
     """
-    layers, nodes = job.anatomy.layers, job.group(*CUTTING).nodes
-    sent_s = [(0.0, 0.0)] * len(layers)
-    if not sent.seconds or len(nodes) == 1:
-        return sent_s
-    for kind in ("inside", "between") if nodes.num_nodes > 1 else ("inside",):
+    came_s = [row[-1] for row in simulated(job)[0].course.end]
+    adding_s = job.group("pp").seconds("all_reduce", 8)
+    begin_s = []
+    for rank, (ready_s, part) in enumerate(zip(_ready_s(job, _late_s(job)), job.parts, strict=True)):
+        others_s = max([0.0, *came_s[:rank], *came_s[rank + 1 :]]) + adding_s
+        begin_s.append(max(came_s[rank], others_s) + ready_s + _update_s(job, part))
+    return tuple(each_s - min(begin_s) for each_s in begin_s)
+
+
+def _overlapped(job: Job) -> float:
+    """The passes of ranks with all layers, with the communication that overlaps with them.
+
+    A layer needs a kind of link that pieces travel over for the time that it saves if such links take none, times the
+    share that the pieces save.
+    """
+    (pieces, layers), nodes = unpiped(job), job.group(*CUTTING).nodes
+    sent, kinds = travel(job, pieces), ("inside", "between") if nodes.num_nodes > 1 else ("inside",)
+    for kind in kinds if sent.seconds and len(nodes) > 1 else ():
         quick = Job(job.config, job.bench.without(kind))
-        share = 1 - travel(quick, pieces).seconds / sent.seconds
-        if not share:
-            continue
-        for k, (own, free) in enumerate(zip(layers, quick.anatomy.layers, strict=True)):
-            forward_s, backward_s = (share * (own.seconds[letter] - free.seconds[letter]) for letter in "FB")
-            sent_s[k] = sent_s[k][0] + forward_s, sent_s[k][1] + backward_s
-    return sent_s
+        if share := 1 - travel(quick, pieces).seconds / sent.seconds:
+            free = unpiped(quick)[1]
+            for letter in "FB":
+                pairs = zip(layers[letter], free[letter], strict=True)
+                layers[letter] = [
+                    own._replace(sent_s=own.sent_s + share * (own.seconds - less.seconds)) for own, less in pairs
+                ]
+    return micro_batches_s(layers["F"], layers["B"], sent, job.config.micro_batches)
 
 
 # -- after them ---------------------------------------------------------------------------------------
@@ -209,7 +183,7 @@ def _ready_s(job: Job, left_s: Sequence[float] = ()) -> list[float]:
     rank, which the others await to add up their losses.
 
     Args:
-        left_s: by rank, how long reductions go on from there that began before; if not given, not at all.
+        left_s: by rank, how long earlier reductions go on from there; if not given, not at all.
     """
     at_s = list(left_s) or [0.0] * len(job.parts)
     reduced_s = [_reduced_s(job, part) for part in job.parts]
@@ -231,7 +205,7 @@ def _ready_s(job: Job, left_s: Sequence[float] = ()) -> list[float]:
 
 
 def _together(at_s: Sequence[float], seconds: float) -> list[float]:
-    """When ranks have done what takes so long once all have come to it."""
+    """When ranks are done with what takes so long, and begins when the last of them has come."""
     return [max(at_s) + seconds] * len(at_s)
 
 
