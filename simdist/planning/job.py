@@ -15,7 +15,7 @@ from simdist.parallel.buckets import BUCKET_BYTES
 from simdist.parallel.pipeline import Footprint, Schedule, joined
 from simdist.parallel.pipeline.copies import displaced, holders, shared
 from simdist.parallel.pipeline.schedules import maker
-from simdist.parallel.zero.unit import grouped, least_items, padded, uses
+from simdist.parallel.zero.unit import grouped, least_items, padded
 from simdist.planning.anatomy import Anatomy
 from simdist.planning.group import Group, members, misfit
 from simdist.planning.scope import check_known, too_long
@@ -124,8 +124,11 @@ class Job:
 
     @cached_property
     def parts(self) -> list[Part]:
-        """Of the ranks of a pipeline, in order; without a pipeline, of a single rank."""
-        each = self._layers_of_ranks()
+        """The part of each pipeline rank, in order; without a pipeline, of a single rank."""
+        everything = tuple(range(len(self.anatomy.layers)))
+        each = [everything]
+        if self.pipelined:
+            each = [tuple(k for s in own for k in everything[self.bounds[s]]) for own in self.schedule.placement]
         return self.bench.once(lambda: [Part(of, self.anatomy.of(of)) for of in each], "parts", *self.cut, *each)
 
     def _of_parts(self, find: Callable[[list[dict[str, int]]], T], name: str) -> T:
@@ -197,12 +200,6 @@ class Job:
         key = *made, *beside, *self.sizes.values(), self.windows, *self.cut
         return self.bench.once(make, name, *more, *key)
 
-    def _layers_of_ranks(self) -> list[tuple[int, ...]]:
-        everything = tuple(range(len(self.anatomy.layers)))
-        if not self.pipelined:
-            return [everything]
-        return [tuple(layer for s in own for layer in everything[self.bounds[s]]) for own in self.schedule.placement]
-
     # -- what is reduced, and held, in pieces ---------------------------------------------------------
 
     def pieces(self, part: Part) -> list[Piece]:
@@ -222,15 +219,11 @@ class Job:
         return 1 if by_layer else least, self.recipe.alignment if self.zero_stage else 1
 
     def _pieces(self, part: Part, least: int, alignment: int) -> list[Piece]:
-        layers = [weights for layer in part.layers if (weights := self.anatomy.weights[layer])]
-        first, last = uses(layers)
-        completes = [[w for w in weights if first[w] == number] for number, weights in enumerate(layers)]
-        found: list[Piece] = []
-        for group in grouped(completes, least, self._displaced):
+        found = []
+        for group, first, last in grouped((self.anatomy.weights[k] for k in part.layers), least, self._displaced):
             room = padded(sum(weight.size for weight in group), len(self.holders.ranks), alignment)
             ends = dict(zip((w.name for w in group), accumulate(w.size for w in group), strict=True))
-            used = min(first[weight] for weight in group), max(last[weight] for weight in group)
-            found.append(Piece(room, *used, ends))
+            found.append(Piece(room, first, last, ends))
         return found
 
     def reduced_bytes(self, part: Part) -> list[int]:
@@ -272,7 +265,7 @@ class Job:
 
     @cached_property
     def held_twice(self) -> list[tuple[tuple[int, ...], Group, int]]:
-        """Pipeline ranks with some of the same weights, as a group, too, and the bytes that each sums: see `Copies`."""
+        """Pipeline ranks that hold some of the same weights, their group, and the bytes each sums: see `Copies`."""
         line, found = members(self.sizes, "pp"), list[tuple[tuple[int, ...], Group, int]]()
         for ranks, names in self._of_parts(lambda weights: shared(holders(weights)), "shared"):
             group = self.group_of(tuple(line[rank] for rank in ranks), "pp")

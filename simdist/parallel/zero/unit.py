@@ -1,6 +1,6 @@
 """Unit: parameters that are gathered, reduced and cut as one; and a model cut into units."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -71,15 +71,13 @@ class Units(list[Unit]):
         self, model: Model, ranks: int, rank: int, least: int = 1, alignment: int = 1, apart: Collection[str] = ()
     ) -> None:
         super().__init__()
-        first, last = uses(layer.parameters for layer in model.layers.layers)
+        layers = [layer.parameters for layer in model.layers.layers if layer.parameters]
         self.of: dict[Parameter, int] = {}
-        for group in grouped(model.layers.completes, least, apart):
+        for group, first, last in grouped(layers, least, apart):
             self.of |= dict.fromkeys(group, len(self))
             parameters, start = Parameters(group), model.parameters.spans[group[0].name].start
             room = padded(parameters.size, ranks, alignment)
-            used = min(first[p] for p in group), max(last[p] for p in group)
-            self.append(Unit(parameters, start, room, partition(room, ranks)[rank], *used))
-        layers = (layer.parameters for layer in model.layers.layers if layer.parameters)
+            self.append(Unit(parameters, start, room, partition(room, ranks)[rank], first, last))
         self.used = [sorted({self.of[p] for p in own}) for own in layers]
         self.holding = Holding([u.stretch for u in self], [u.chunk.stop - u.chunk.start for u in self])
 
@@ -130,21 +128,24 @@ class _Sized(Protocol):
 
 
 _P = TypeVar("_P", bound=_Sized)
-_H = TypeVar("_H", bound=Hashable)
+_H = TypeVar("_H")
 
 
-def grouped(layers: Iterable[Sequence[_P]], least: int, apart: Collection[str] = ()) -> list[list[_P]]:
-    """Parameters of neighbouring layers, grouped from the last layer to the first until a group has enough items.
+def grouped(layers: Iterable[Sequence[_P]], least: int, apart: Collection[str] = ()) -> list[tuple[list[_P], int, int]]:
+    """Parameters of neighbouring layers, grouped from the last layer to the first until a group has enough items; and
+    the first and the last layer that use any of a group, counting layers with parameters.
 
     Args:
-        layers: for each, the parameters that no earlier layer has.
+        layers: for each, the parameters that it uses; each counts with the first layer that does.
         least: the least items of a group; the first may have fewer, and those around what is apart.
         apart: the names of those that are a group each.
     """
+    with_parameters = [own for own in layers if own]
+    first, last = uses(with_parameters)
     groups: list[list[_P]] = []
     group: list[_P] = []  # the last parameter first
-    for own in reversed(list(layers)):
-        for parameter in reversed(own):
+    for number, own in reversed(list(enumerate(with_parameters))):
+        for parameter in reversed([p for p in own if first[p] == number]):
             group.append(parameter)
             if parameter.name in apart:
                 groups += [group[:-1], group[-1:]]
@@ -152,7 +153,8 @@ def grouped(layers: Iterable[Sequence[_P]], least: int, apart: Collection[str] =
         if sum(p.size for p in group) >= least:
             groups.append(group)
             group = []
-    return [each[::-1] for each in reversed([*groups, group]) if each]
+    found = [each[::-1] for each in reversed([*groups, group]) if each]
+    return [(each, min(first[p] for p in each), max(last[p] for p in each)) for each in found]
 
 
 def uses(layers: Iterable[Sequence[_H]]) -> tuple[dict[_H, int], dict[_H, int]]:
