@@ -1,19 +1,15 @@
-"""Updating: what the update of a part's weights takes, on the ranks of dp that share it."""
+"""Updating: the cost of updating a part's weights, on the ranks of dp that share it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from simdist.arrays import Array, consecutive, partition, phantom
-from simdist.comm import Communicator
-from simdist.comm.device import use_device
-from simdist.comm.virtual.world import run_virtual
 from simdist.optim.matrices import whole_here
 from simdist.parallel.holding import Holding
 from simdist.parallel.memory import rule_bytes
-from simdist.parallel.spread import Spread
-from simdist.parallel.update import Update
 from simdist.parallel.zero.unit import gatherer
 from simdist.planning.job import Job, Part
+from simdist.planning.workbench import update_s
 
 __all__ = ["Updating", "updating"]
 
@@ -60,21 +56,13 @@ def _of_all(job: Job, part: Part) -> Updating:
 
 
 def _on_rank(job: Job, part: Part, units: Sequence[slice], holding: Holding) -> Updating:
-    how, gathered = job.recipe, list[int]()
+    gathered = list[int]()
 
     def all_gather(chunk: Array, i: int) -> Array:
         unit = phantom(units[i].stop - units[i].start, chunk.dtype)
         gathered.append(unit.nbytes)
         return unit
 
-    def program(comm: Communicator) -> float:
-        use_device(comm, "phantom")
-        weights, gradient = (phantom(holding.size, how.precision.dtype) for _ in range(2))
-        whole = gatherer(units, holding, all_gather) if job.zero_stage else whole_here
-        update = Update(weights, holding, part.parameters, how, Spread(comm), whole=whole)
-        start_s = comm.clock()
-        update.step(gradient, 1.0)
-        return comm.clock() - start_s
-
-    seconds: float = run_virtual(program, 1, job.bench.machine(job.config), record=False)[0][0]
-    return Updating(seconds, rule_bytes(how, part.parameters, holding), tuple(gathered))
+    whole = gatherer(units, holding, all_gather) if job.zero_stage else whole_here
+    seconds = update_s(job.bench.machine(job.config), job.recipe, part.parameters, holding, whole)
+    return Updating(seconds, rule_bytes(job.recipe, part.parameters, holding), tuple(gathered))

@@ -6,15 +6,21 @@ from math import inf
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from simdist.arrays import phantom
 from simdist.cluster import Cluster, find_cluster
 from simdist.collectives.registry import choose, find, version
 from simdist.comm import Communicator
 from simdist.comm.device import use_device
 from simdist.comm.virtual.world import run_virtual
 from simdist.errors import ArgumentError, require_whole
-from simdist.parallel import DataParallel
+from simdist.nn import Parameters
+from simdist.optim.matrices import Whole, whole_here
+from simdist.parallel import Recipe
+from simdist.parallel.holding import Holding
 from simdist.parallel.pipeline import split
 from simdist.parallel.precision import precision
+from simdist.parallel.spread import Spread
+from simdist.parallel.update import Update
 from simdist.planning.anatomy import Anatomy, anatomy
 from simdist.planning.group import Group
 from simdist.training.config import Config, options
@@ -24,7 +30,7 @@ from simdist.training.pipelines import costs
 from simdist.training.traffic import Call, Scratch, scratch
 from simdist.words import counted
 
-__all__ = ["Workbench"]
+__all__ = ["Workbench", "update_s"]
 
 T = TypeVar("T")
 
@@ -139,15 +145,25 @@ class Workbench:
         """The time to update one weight."""
         how = recipe(config)
 
-        def program(comm: Communicator) -> float:
-            use_device(comm, "phantom")
-            method = DataParallel(sample(config).model, comm, how, config.seed)
-            start_s = comm.clock()
-            method.update.step(method.gradient, 1.0)
-            return (comm.clock() - start_s) / method.model.parameters.size
+        def make() -> float:
+            parameters = sample(config).model.parameters
+            return update_s(self.machine(config), how, parameters, Holding.of_all(parameters.size)) / parameters.size
 
-        key = how, how.maker, *_model(config)
-        seconds: list[float] = self.once(
-            lambda: run_virtual(program, 1, self.machine(config), record=False)[0], "update", *key
-        )
-        return seconds[0]
+        return self.once(make, "update", how, how.maker, *_model(config))
+
+
+def update_s(
+    cluster: Cluster, how: Recipe, parameters: Parameters, holding: Holding, whole: Whole = whole_here
+) -> float:
+    """The time of an update on a rank with this holding, by a step of it on phantoms: see `Update`."""
+
+    def program(comm: Communicator) -> float:
+        use_device(comm, "phantom")
+        weights, gradient = (phantom(holding.size, how.precision.dtype) for _ in range(2))
+        update = Update(weights, holding, parameters, how, Spread(comm), whole=whole)
+        start_s = comm.clock()
+        update.step(gradient, 1.0)
+        return comm.clock() - start_s
+
+    seconds: list[float] = run_virtual(program, 1, cluster, record=False)[0]
+    return seconds[0]
