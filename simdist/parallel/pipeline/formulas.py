@@ -105,6 +105,11 @@ class Case(NamedTuple):
         """This bubble, where F = B = W."""
         return bubble if self.f == self.b == self.w else None
 
+    def slots(self, number: float) -> float | None:
+        """So many slots of F or of B+W, whichever is longer; for several units in a row, only where F = B+W."""
+        back = self.b + self.w
+        return number * max(self.f, back) if self.m == self.p or self.f == back else None
+
 
 _Bubble = Callable[[Case], float | None]
 _Kept = Callable[[Case, int], tuple[float, float]]  # how many M_B, and how many M_W, on rank r
@@ -244,22 +249,6 @@ def _warm(times: int = 1, lag: int = 0) -> _Kept:
     return kept
 
 
-def _both_ways(c: Case) -> float | None:
-    """The bubble of Chimera; for several units in a row the paper gives it where F = B+W."""
-    return (2 * c.p / c.v - 2) * max(c.f, c.b + c.w) if c.m == c.p or c.f == c.b + c.w else None
-
-
-def _crossed(c: Case) -> float | None:
-    """The bubble of BitPipe: half that of Chimera's two pipelines."""
-    whole = _both_ways(c._replace(v=2))
-    return None if whole is None else whole / 2
-
-
-def _waves(c: Case) -> float | None:
-    """The bubble of Hanayo, which for several units in a row is so where F = B+W, as Chimera's."""
-    return 2 * (c.p - 1) / c.v * max(c.f, c.b + c.w) if c.m == c.p or c.f == c.b + c.w else None
-
-
 def _both_ways_kept(c: Case, r: int) -> tuple[float, float]:
     """What rank r of Chimera keeps: the more, the further it is from where a pipeline begins."""
     apart = max(1, 2 * c.p // c.v)
@@ -287,9 +276,12 @@ _FORMULAS: dict[str, tuple[_Bubble, _Kept]] = {
     "zb-v": (lambda c: c.if_equal(0.0), lambda c, r: (min(c.m, c.p), 0)),
     "v-half": (lambda c: c.if_equal(_fill(c) / 2), lambda c, r: (min(c.m, (c.p + 2) // 2), 0)),
     "v-min": (lambda c: c.if_equal(2 * _fill(c) / 3), lambda c, r: (min(c.m, (c.p + 4) // 3), 0)),
-    "chimera": (_both_ways, _both_ways_kept),
-    "bitpipe": (_crossed, lambda c, r: (min(c.m, (3 * c.p + 2) / 4 + min(r, c.p - 1 - r) / 2), 0)),
-    "hanayo": (_waves, lambda c, r: (min(c.m, c.p - (c.p - 1 - r) / c.v), 0)),
+    "chimera": (lambda c: c.slots(2 * c.p / c.v - 2), _both_ways_kept),
+    "bitpipe": (
+        lambda c: c.slots(c.p / 2 - 1),
+        lambda c, r: (min(c.m, (3 * c.p + 2) / 4 + min(r, c.p - 1 - r) / 2), 0),
+    ),
+    "hanayo": (lambda c: c.slots(2 * (c.p - 1) / c.v), lambda c, r: (min(c.m, c.p - (c.p - 1 - r) / c.v), 0)),
     "gems": (_turns, lambda c, r: (1, 0)),
     "dualpipe": (lambda c: (c.p / 2 - 1) * (c.pair + c.b - 2 * c.w), lambda c, r: (min(c.m, c.p + 1), 0)),
     "dualpipe-v": (lambda c: (c.p - 1) * (c.pair + c.b - 2 * c.w) / 2, lambda c, r: (min(c.m, c.p + 0.5), 0)),

@@ -13,7 +13,6 @@ of the two directions on a rank that are both even, or both odd, are p apart for
 """
 
 from simdist.arrays import partition
-from simdist.parallel.pipeline.action import Action
 from simdist.parallel.pipeline.placement import crossed
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.registry import named
@@ -38,9 +37,7 @@ def bitpipe(stages: int, micro_batches: int) -> Schedule:
     placement = crossed(p)
     rows = []
     for r in range(p):
-        slots: dict[int, Action] = {}
-        for first, part in zip((r, p - 1 - r), partition(m, 2), strict=True):
-            for s in (first, 2 * p - 1 - first):
-                there_and_back(slots, range(part.start, part.stop), placement[r].index(s), s, 2 * p, p // 2)
-        rows.append([slots[slot] for slot in sorted(slots)])
+        ways = zip((r, p - 1 - r), partition(m, 2), strict=True)
+        passes = ((range(m)[part], s) for first, part in ways for s in (first, 2 * p - 1 - first))
+        rows.append(there_and_back(placement[r], passes, 2 * p, p // 2))
     return Schedule("bitpipe", rows, placement, m)

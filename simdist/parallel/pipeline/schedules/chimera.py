@@ -14,7 +14,6 @@ slots never coincide.
 """
 
 from simdist.arrays import partition
-from simdist.parallel.pipeline.action import Action
 from simdist.parallel.pipeline.placement import bidirectional, stage_of
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.registry import named
@@ -46,9 +45,6 @@ def chimera(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
     placement = bidirectional(p, v)
     rows = []
     for r in range(p):
-        slots: dict[int, Action] = {}
-        for q, part in enumerate(partition(m, v)):
-            s = stage_of(r, p, q, v)
-            there_and_back(slots, range(part.start, part.stop), placement[r].index(s), s, p, p // v)
-        rows.append([slots[slot] for slot in sorted(slots)])
+        passes = ((range(m)[part], stage_of(r, p, q, v)) for q, part in enumerate(partition(m, v)))
+        rows.append(there_and_back(placement[r], passes, p, p // v))
     return Schedule("chimera", rows, placement, m)

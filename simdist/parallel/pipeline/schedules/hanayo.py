@@ -13,7 +13,6 @@ slots never coincide, and with any number of units in a row no rank waits betwee
 """
 
 from simdist.errors import ArgumentError
-from simdist.parallel.pipeline.action import Action
 from simdist.parallel.pipeline.placement import v_shape
 from simdist.parallel.pipeline.schedule import Schedule
 from simdist.parallel.pipeline.schedules.registry import named
@@ -42,10 +41,5 @@ def hanayo(stages: int, micro_batches: int, chunks: int = 2) -> Schedule:
     if v % 2:
         raise ArgumentError(f"hanayo with chunks={v}; needs an even number, two for each wave")
     placement = v_shape(p, v // 2)
-    rows = []
-    for own in placement:
-        slots: dict[int, Action] = {}
-        for chunk, s in enumerate(own):
-            there_and_back(slots, range(m), chunk, s, v * p, p)
-        rows.append([slots[slot] for slot in sorted(slots)])
+    rows = [there_and_back(own, ((range(m), s) for s in own), v * p, p) for own in placement]
     return Schedule("hanayo", rows, placement, m)

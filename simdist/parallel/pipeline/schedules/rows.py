@@ -73,20 +73,26 @@ def numbered(steps: Iterable[tuple[str, int]], micro_batches: Sequence[Sequence[
 
 
 def there_and_back(
-    slots: dict[int, Action], micro_batches: Sequence[int], chunk: int, stage: int, num_stages: int, unit: int
-) -> None:
-    """Add the actions of a chunk to a rank's slots, as if forwards and backwards took one slot each.
+    own: Sequence[int], passes: Iterable[tuple[Iterable[int], int]], num_stages: int, unit: int
+) -> list[Action]:
+    """A rank's row, as if forwards and backwards took one slot each, and no two of them the same.
 
         forward in slot 2j + s, backward in slot 2j + 2S - 1 - s, for the j-th micro-batch at stage s of S
 
     Args:
+        own: the rank's stages, by chunk.
+        passes: micro-batches, and one of these stages, which they pass through.
         unit: after so many micro-batches the next j is 0 again, 2S slots later.
     """
-    for number, i in enumerate(micro_batches):
-        before, j = divmod(number, unit)
-        start = 2 * (before * num_stages + j)
-        slots[start + stage] = Forward(i, chunk)
-        slots[start + 2 * num_stages - 1 - stage] = Backward(i, chunk)
+    slots: dict[int, Action] = {}
+    for micro_batches, stage in passes:
+        chunk = own.index(stage)
+        for number, i in enumerate(micro_batches):
+            before, j = divmod(number, unit)
+            start = 2 * (before * num_stages + j)
+            slots[start + stage] = Forward(i, chunk)
+            slots[start + 2 * num_stages - 1 - stage] = Backward(i, chunk)
+    return [slots[slot] for slot in sorted(slots)]
 
 
 def only(micro_batches: int, row: Iterable[Action]) -> list[Action]:
