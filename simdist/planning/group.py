@@ -15,32 +15,6 @@ from simdist.comm.placement import Placement
 __all__ = ["Group", "members", "misfit"]
 
 
-def members(sizes: Mapping[str, int], *axes: str) -> tuple[int, ...]:
-    """The ranks of a mesh that differ from rank 0 in these axes alone, in order: see `Mesh`.
-
-    sizes dp 2, tp 4        members(sizes, "dp") = 0, 4        members(sizes, "tp") = 0, 1, 2, 3
-
-    Args:
-        sizes: by axis, from the outermost to the innermost.
-    """
-    strides, stride = dict[str, int](), 1
-    for axis in reversed([*sizes]):
-        strides[axis] = stride
-        stride *= sizes[axis]
-    steps = [range(0, sizes[axis] * strides[axis], strides[axis]) for axis in sizes if axis in axes]
-    return tuple(map(sum, product(*steps)))
-
-
-def misfit(inside: int, ranks: int, cluster: Cluster) -> str:
-    """Why groups of so many ranks that share layers are not predicted, for which the first group stands: some would be
-    on more nodes than others. Empty if they divide a node evenly, or fill several.
-    """
-    most = cluster.devices_per_node
-    if ranks <= most or most % inside == 0 or inside % most == 0:
-        return ""
-    return f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"
-
-
 @dataclass(frozen=True)
 class Group:
     """Ranks of a cluster that work together, concurrently with similar groups.
@@ -102,3 +76,29 @@ class Group:
             formula = choose(operation, self, num_bytes).shared.formula(self.case(num_bytes))
             self._known[key] = formula.over_links(links_of(self.cluster, self.nodes.num_nodes > 1, self.at_once))
         return self._known[key]
+
+
+def members(sizes: Mapping[str, int], *axes: str) -> tuple[int, ...]:
+    """The ranks of a mesh that differ from rank 0 in these axes alone, in order: see `Mesh`.
+
+    sizes dp 2, tp 4        members(sizes, "dp") = 0, 4        members(sizes, "tp") = 0, 1, 2, 3
+
+    Args:
+        sizes: by axis, from the outermost to the innermost.
+    """
+    strides, stride = dict[str, int](), 1
+    for axis in reversed([*sizes]):
+        strides[axis] = stride
+        stride *= sizes[axis]
+    steps = [range(0, sizes[axis] * strides[axis], strides[axis]) for axis in sizes if axis in axes]
+    return tuple(map(sum, product(*steps)))
+
+
+def misfit(inside: int, ranks: int, cluster: Cluster) -> str:
+    """Why groups of so many ranks that share layers are not predicted: the first would stand for all, but some are on
+    more nodes than others. Empty if they divide a node evenly, or fill several.
+    """
+    most = cluster.devices_per_node
+    if ranks <= most or most % inside == 0 or inside % most == 0:
+        return ""
+    return f"{inside} ranks that share layers do not fill nodes of {most} devices evenly"

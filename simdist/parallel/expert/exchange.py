@@ -18,43 +18,6 @@ from simdist.parallel.expert.routes import ROUTE
 __all__ = ["AllToAllExchange", "check_experts", "exchange_elements"]
 
 
-@as_declared
-def exchange_elements(tokens: float, width: float, ranks: int, top_k: int = 1, capacity_factor: float = 1.0) -> float:
-    """k T c h (P-1)/P: the elements that a rank sends in each of a layer's all-to-alls, two forward and two backward.
-
-    Args:
-        tokens: T, of the rank.
-        width: h.
-        ranks: P, that share the experts; where each has one, their number E.
-        top_k, capacity_factor: k, c. All slots are sent, full or empty.
-
-    Raises:
-        ArgumentError: there are no ranks.
-
-    Source: Lepikhin et al. 2020, arXiv 2006.16668, section 3.
-    """
-    require_least("ranks", ranks, 1)
-    return top_k * tokens * capacity_factor * width * (ranks - 1) / ranks
-
-
-def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
-    """Raise ArgumentError, with the possible values, if ranks cannot share the experts of a GPT.
-
-    Args:
-        ep: the number of ranks that share them.
-        runs: the number of runs that a text is split into over ranks; a group of tokens must be within one run.
-    """
-    check_even("experts", shape.experts, "ep", ep)
-    group = shape.group or shape.context
-    if shape.experts and shape.context % (runs * group):
-        run, uneven = divmod(shape.context, runs)
-        fit = map(str, [] if uneven else divisors(run))
-        raise ArgumentError(
-            f"texts of {shape.context} tokens in {runs} runs would cut groups of {group} tokens that share the "
-            f"experts' slots, by default a whole text; a group that fits has {', '.join(fit) or 'no'} tokens"
-        )
-
-
 @dataclass(eq=False)
 class AllToAllExchange(Exchange):
     """Each rank has its own tokens, and some of the experts; a token may go to any of these.
@@ -173,6 +136,43 @@ class AllToAllExchange(Exchange):
             }
             name = f"{ROUTE} {told.pop('layer')}"
             recorder.add(self.comm.stream_name, name, since_s, self.comm.clock(), detail=json.dumps(told))
+
+
+@as_declared
+def exchange_elements(tokens: float, width: float, ranks: int, top_k: int = 1, capacity_factor: float = 1.0) -> float:
+    """k T c h (P-1)/P: the elements that a rank sends in each of a layer's all-to-alls, two forward and two backward.
+
+    Args:
+        tokens: T, of the rank.
+        width: h.
+        ranks: P, that share the experts; where each has one, their number E.
+        top_k, capacity_factor: k, c. All slots are sent, full or empty.
+
+    Raises:
+        ArgumentError: there are no ranks.
+
+    Source: Lepikhin et al. 2020, arXiv 2006.16668, section 3.
+    """
+    require_least("ranks", ranks, 1)
+    return top_k * tokens * capacity_factor * width * (ranks - 1) / ranks
+
+
+def check_experts(shape: Shape, ep: int, runs: int = 1) -> None:
+    """Raise ArgumentError, with the possible values, if ranks cannot share the experts of a GPT.
+
+    Args:
+        ep: the number of ranks that share them.
+        runs: the number of runs that a text is split into over ranks; a group of tokens must be within one run.
+    """
+    check_even("experts", shape.experts, "ep", ep)
+    group = shape.group or shape.context
+    if shape.experts and shape.context % (runs * group):
+        run, uneven = divmod(shape.context, runs)
+        fit = map(str, [] if uneven else divisors(run))
+        raise ArgumentError(
+            f"texts of {shape.context} tokens in {runs} runs would cut groups of {group} tokens that share the "
+            f"experts' slots, by default a whole text; a group that fits has {', '.join(fit) or 'no'} tokens"
+        )
 
 
 def _of_experts(x: Array) -> Array:

@@ -25,27 +25,6 @@ from simdist.parallel.sequence.split import Split
 __all__ = ["UlyssesAttention", "ulysses_elements"]
 
 
-@as_declared
-def ulysses_elements(tokens: float, width: float, ranks: int, kv_width: float | None = None) -> float:
-    """4Nh/P: the elements of a rank's all-to-alls in a layer's forward; backward has as many.
-
-    Of these (P-1)/P are sent. Megatron-LM's sequence parallelism has 4Nh: two all-gathers and two reduce-scatters.
-    Both kinds can be combined on P = U R ranks (USP): U ranks exchange the heads of N/R tokens, ulysses_elements(N/R,
-    h, U), and then R ranks the keys and values of these heads, `ring_attention_cost` of 2Nh/P items on R ranks.
-
-    Args:
-        tokens, width, ranks: N, of all texts; h; P, at most the number of heads.
-        kv_width: of a token's keys, and of its values; h if not given.
-
-    Raises:
-        ArgumentError: there are no ranks.
-
-    Source: Jacobs et al. 2023, arXiv 2309.14509, section 3.2; Fang, Zhao 2024, arXiv 2405.07719 (USP).
-    """
-    require_least("ranks", ranks, 1)
-    return tokens * (2 * width + 2 * (width if kv_width is None else kv_width)) / ranks
-
-
 class UlyssesAttention(Weightless):
     """Causal self-attention on the queries, keys and values of this rank's tokens, of shapes as of `Attention`.
 
@@ -113,3 +92,24 @@ class UlyssesAttention(Weightless):
             return x
         parts = all_to_all(self.split.parted(x), self.split.comm, self.algorithm)
         return parts.transpose(1, 2, 0, 3).reshape(n, count // p, p * width)
+
+
+@as_declared
+def ulysses_elements(tokens: float, width: float, ranks: int, kv_width: float | None = None) -> float:
+    """4Nh/P: the elements of a rank's all-to-alls in a layer's forward; backward has as many.
+
+    Of these (P-1)/P are sent. Megatron-LM's sequence parallelism has 4Nh: two all-gathers and two reduce-scatters.
+    Both kinds can be combined on P = U R ranks (USP): U ranks exchange the heads of N/R tokens, ulysses_elements(N/R,
+    h, U), and then R ranks the keys and values of these heads, `ring_attention_cost` of 2Nh/P items on R ranks.
+
+    Args:
+        tokens, width, ranks: N, of all texts; h; P, at most the number of heads.
+        kv_width: of a token's keys, and of its values; h if not given.
+
+    Raises:
+        ArgumentError: there are no ranks.
+
+    Source: Jacobs et al. 2023, arXiv 2309.14509, section 3.2; Fang, Zhao 2024, arXiv 2405.07719 (USP).
+    """
+    require_least("ranks", ranks, 1)
+    return tokens * (2 * width + 2 * (width if kv_width is None else kv_width)) / ranks
