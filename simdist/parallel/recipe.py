@@ -116,7 +116,7 @@ Make = Callable[[Recipe, Array, Matrices, Combine], Optimizer]
 
 @lru_cache(maxsize=256)
 def _alignment(recipe: Recipe, made_by: Make) -> int:
-    """The alignment of its rule as `made_by` makes that; another one that is registered by its name is not it."""
+    """The alignment of the rule that `made_by` makes, which is part of the key: its name may be registered again."""
     nothing = np.empty(0, recipe.precision.master_dtype)
     return recipe.rule(nothing, Parameters([]), Holding([]), alone).alignment
 
@@ -228,8 +228,7 @@ def _muon(recipe: Recipe, like: Array, matrices: Matrices, combine: Combine) -> 
     makes logits.
     """
     chosen = [matrix for matrix in matrices.known if matrix.name.split(".")[0] not in ("embedding", "logits")]
-    how: dict[str, Any] = {"betas": recipe.betas, "weight_decay": recipe.weight_decay}
-    return Muon(like, matrices, chosen, momentum=recipe.momentum, **how)
+    return Muon(like, matrices, chosen, momentum=recipe.momentum, betas=recipe.betas, weight_decay=recipe.weight_decay)
 
 
 _OPTIMIZERS.close()

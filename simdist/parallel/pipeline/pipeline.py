@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from simdist.arrays import Array
 from simdist.comm import Mesh
@@ -100,17 +99,7 @@ class Pipeline(Method):
         self.schedule = schedule
         self.share = Share(model, mesh.pp, schedule, costs, recipe.precision.dtype)
         super().__init__(self.share.model, mesh.dp, recipe, self._over_stages(spread or Spread(mesh.tp)))
-        given = (self.model, mesh.dp, recipe, seed)
-        self.data: DataParallel | ZeRO
-        if zero_stage:
-            apart = self.share.copies.displaced
-            how: dict[str, Any] = {"shards": shards, "spread": self.spread, "memory": memory, "apart": apart}
-            least = BUCKET_BYTES if zero_stage == 1 else 1  # a stage may begin and end at any layer
-            self.data = ZeRO(*given, zero_stage, bucket_bytes=least, **how)
-            for stage, layers in zip(self.share.stages, self.share.with_weights, strict=True):
-                stage.observe = self.data.of_stage(layers)
-        else:
-            self.data = DataParallel(*given, spread=self.spread, memory=memory)
+        self.data = self._make_data(seed, zero_stage, shards, memory)
         self.update = self.data.update
         self._batch: list[MicroBatch] = []
         self._passes = Passes(self.share, schedule, self.update.masters, times)
@@ -126,6 +115,26 @@ class Pipeline(Method):
             model=mesh.group("pp", "ep", "sp", "tp") if cut_further else mesh.pp,
             counted=lambda name: name in counted and inside.counted(name),
         )
+
+    def _make_data(self, seed: int, zero_stage: int, shards: int, memory: Allocate | None) -> DataParallel | ZeRO:
+        """What the ranks of dp do with this rank's stages."""
+        if not zero_stage:
+            return DataParallel(self.model, self.comm, self.recipe, seed, spread=self.spread, memory=memory)
+        data = ZeRO(
+            self.model,
+            self.comm,
+            self.recipe,
+            seed,
+            zero_stage,
+            bucket_bytes=BUCKET_BYTES if zero_stage == 1 else 1,  # a stage may begin and end at any layer
+            shards=shards,
+            spread=self.spread,
+            memory=memory,
+            apart=self.share.copies.displaced,
+        )
+        for stage, layers in zip(self.share.stages, self.share.with_weights, strict=True):
+            stage.observe = data.of_stage(layers)
+        return data
 
     # -- training -------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -113,17 +113,7 @@ class ZeRO(Method):
         self._gradients = self._make_gradients(dtype, side, side_sharing)
         self._weights = self._make_weights(dtype, side, side_sharing, prefetch)
         self._draw(seed)
-        kind = "numpy" if self.offload.updating == "host" else comm.device.kind
-        how: dict[str, Any] = {"holders": self._holders(), "whole": self._whole(), "kind": kind}
-        self.update = Update(self._weights.own, self.units.holding, model.parameters, recipe, self.spread, **how)
-        self.update.move(partial(self.offload.keep, "optimizer"))
-
-    def _holders(self) -> Communicator:
-        """The ranks of all axes that together hold one model."""
-        all_ranks, copies = self.spread.comm, self.sharing.copies
-        if copies is None:
-            return all_ranks
-        return cast(Communicator, all_ranks.split(copies.rank, all_ranks.rank))
+        self.update = self._make_update()
 
     # -- memory -----------------------------------------------------------------------------------------
 
@@ -149,6 +139,22 @@ class ZeRO(Method):
         flat = self._zeros(slots.size, dtype, "communication")
         own = self._part(flat, dtype, "parameters", "parameters")
         return GatheredWeights(self.units, slots.cut(flat), own, sharing, side, self.offload, prefetch)
+
+    def _make_update(self) -> Update:
+        """The update of this rank's part, on the ranks of all axes that together hold one model."""
+        all_ranks, copies = self.spread.comm, self.sharing.copies
+        update = Update(
+            self._weights.own,
+            self.units.holding,
+            self.model.parameters,
+            self.recipe,
+            self.spread,
+            holders=all_ranks if copies is None else cast(Communicator, all_ranks.split(copies.rank, all_ranks.rank)),
+            whole=self._whole(),
+            kind="numpy" if self.offload.updating == "host" else self.comm.device.kind,
+        )
+        update.move(partial(self.offload.keep, "optimizer"))
+        return update
 
     def _zeros(self, size: int, dtype: np.dtype, category: str) -> Array:
         """A vector of zeros that peers may reach."""
