@@ -127,6 +127,6 @@ def compare(train: Callable[[str], tuple[Compressed, float]], names: Iterable[st
     found = []
     for name in names:
         method, loss = train(name)
-        compressor = method.compressor
-        found.append(Comparison(name, compressor.sent_bytes, compressor.plain_bytes, loss, plain_loss))
+        sent_bytes, plain_bytes = method.compressor.sent_bytes, method.compressor.plain_bytes
+        found.append(Comparison(name, sent_bytes, plain_bytes, loss, plain_loss))
     return found

@@ -127,7 +127,7 @@ class MeshParts(Parts):
     ) -> None:
         require_known("attention", attention, _SPLITS)
         self.mesh = mesh
-        self.kind = attention
+        self.attention_kind = attention
         self.algorithm = algorithm
         self.all_to_all = all_to_all
         self.exchange = AllToAllExchange(mesh.ep, all_to_all, overlap_degree)
@@ -142,7 +142,7 @@ class MeshParts(Parts):
 
     def check(self, shape: Shape) -> None:
         """See Parts."""
-        check_cut(shape, self.mesh.sizes, sequence_parallel=self.sequence_parallel, attention=self.kind)
+        check_cut(shape, self.mesh.sizes, sequence_parallel=self.sequence_parallel, attention=self.attention_kind)
 
     def padded(self, tokens: Array, shape: Shape) -> Array:
         """Padded to the whole context where ranks share it, so that each gets the same tokens as in training.
@@ -211,7 +211,9 @@ class MeshParts(Parts):
         t = self.mesh.tp.size
         own, groups = partition(shape.heads, t)[self.mesh.tp.rank], shape.num_kv_heads // t
         count, first, dropout, w = own.stop - own.start, own.start, shape.dropout, shape.value_features
-        if self.split is not None and self.kind != "ulysses":  # keeps no probabilities: needs no recomputation
+        if (
+            self.split is not None and self.attention_kind != "ulysses"
+        ):  # keeps no probabilities: needs no recomputation
             return RingAttention(name, count, self.split, dropout, first, groups, value_width=w)
         again = shape.recompute == "selective"
         how: dict[str, Any] = {"groups": groups, "recompute": again, "flash": shape.flash, "value_width": w}

@@ -38,8 +38,8 @@ class Plan(NamedTuple):
 
     def parts_s(self, bench: Workbench) -> list[float]:
         """What the step is spent on: computing, communication within layers, bubble, gradients, update."""
-        alone_s, (passes_s, *others_s) = computing_s(Job(self.config, bench)), self.step
-        return [alone_s, passes_s - alone_s, *others_s]
+        alone_s = computing_s(Job(self.config, bench))
+        return [alone_s, self.step.passes_s - alone_s, *self.step[1:]]
 
     def __repr__(self) -> str:
         return f"<plan of {self.step.seconds:.4g} s a step and {self.num_bytes / 1e9:,.4g} GB: {self.config!r}>"

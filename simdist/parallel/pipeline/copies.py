@@ -82,5 +82,5 @@ class Copies:
         Args:
             own: a copy's gradient, or this rank's part of it, flat: the same part on all ranks of the pipeline.
         """
-        for group, shared in self._groups:
-            add_up([own(p) for p in shared], group)
+        for group, parameters in self._groups:
+            add_up([own(p) for p in parameters], group)

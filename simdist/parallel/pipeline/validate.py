@@ -47,7 +47,7 @@ def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "
     Raises:
         ScheduleError: it cannot be executed; the message says why, and shows the rows with the place marked.
         UnknownNameError: there is no such kind of sends.
-        ArgumentError: the schedule is none.
+        ArgumentError: this is no Schedule.
     """
     require_schedule(schedule)
     where = _inventory(schedule)
@@ -56,11 +56,11 @@ def validate(schedule: Schedule, memory: Memory | None = None, *, sends: str = "
     courses = {way: play(schedule, Times(), way) for way in {"buffered", "blocking", sends}}
     if courses[sends].waiting:
         refuse_deadlock(schedule, courses[sends], sends)
-    ranks, counted = range(schedule.num_ranks), Memory()
-    in_flight = tuple(peak(schedule, rank, counted) for rank in ranks)
+    ranks, each_is_one = range(schedule.num_ranks), Memory()
+    in_flight = tuple(peak(schedule, rank, each_is_one) for rank in ranks)
     return ScheduleCosts(
         in_flight=in_flight,
-        memory=in_flight if memory in (None, counted) else tuple(peak(schedule, rank, memory) for rank in ranks),
+        memory=in_flight if memory in (None, each_is_one) else tuple(peak(schedule, rank, memory) for rank in ranks),
         weight_versions=tuple(tuple(stage.most for stage in chunks) for chunks in versions(schedule)),
         messages=tuple(sum(len(step.sends) for step in row) for row in schedule.steps),
         blocking=not courses["blocking"].waiting,

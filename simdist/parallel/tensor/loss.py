@@ -49,9 +49,9 @@ class VocabularyParallelCrossEntropy(Loss):
             targets = self.split.part(targets)
         flat, classes = targets.reshape(-1), logits.shape[-1]
         check_targets(flat, logits, self.comm.size * classes)
-        total, p = f.cross_entropy(logits.reshape(len(flat), classes), flat, self.comm.rank * classes, self._combine)
+        loss, p = f.cross_entropy(logits.reshape(len(flat), classes), flat, self.comm.rank * classes, self._combine)
         hold("activations", p, "loss")
-        return total, (p, flat, logits.shape, logits.dtype)
+        return loss, (p, flat, logits.shape, logits.dtype)
 
     def backward(self, context: Any, scale: float) -> Array:
         """scale (p - 1 at the target), for this rank's part of the vocabulary."""
