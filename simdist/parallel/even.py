@@ -1,4 +1,4 @@
-"""Even: into how many equal parts something can be divided, and a check that it can be over ranks."""
+"""Even: a check that ranks can share something evenly, and the numbers that divide it."""
 
 from math import isqrt
 
@@ -14,7 +14,7 @@ def check_even(what: str, count: int, axis: str, size: int, parts: int = 1, *, r
         what, count: the things to share, in the plural, and their number.
         axis, size: of the mesh.
         parts: the number of equal parts that each rank takes.
-        remedy: what else the message may say.
+        remedy: a hint that ends the message.
     """
     require_whole(axis, size, 1)
     if count % (size * parts):

@@ -1,4 +1,4 @@
-"""Method: a way for many ranks to train one model as one rank would; a learner, if it is not as one rank would."""
+"""Method: many ranks train one model as one rank would. A learner is more general: its weights may differ."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Communicators: those of a run outside of its layers."""
+"""Communicators: those that a run has outside of its layers, and the collectives on each."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Called(NamedTuple):
 
 
 def communicators(job: Job, rank: int) -> Iterator[Called]:
-    """Those of a pipeline rank in training, with the collectives on each.
+    """The collectives of a pipeline rank in training, each with the name of its communicator.
 
     Where no model is cut, the ranks of dp are all ranks; where stages are not cut further, those of pp have one model.
     Gradients are reduced on a second stream during backward, and by ZeRO always; in stage 3 weights are gathered there.

@@ -16,7 +16,7 @@ _MOST_TRIALS = 20
 
 
 def check_measured(name: str, seconds: float) -> None:
-    """Raise ArgumentError unless a step can have taken so long; `name` is the argument's."""
+    """Raise ArgumentError unless this is a time that a step can take; `name` is the argument's."""
     require_more(name, seconds, 0)
     if seconds == inf:
         raise ArgumentError(f"{name} is {seconds}; needs a finite time")

@@ -11,7 +11,7 @@ from simdist.words import counted
 __all__ = ["MOST_MICRO_BATCHES", "MOST_TOKENS", "check_known", "too_long"]
 
 MOST_MICRO_BATCHES = 1 << 14
-"""The largest number that is predicted: they are timed one by one."""
+"""The most that are predicted: they are timed one by one."""
 MOST_TOKENS = 1 << 24
 """The most tokens of a micro-batch that is predicted: a sample of its text is made and sorted. No device has room for
 the activations of more, except of toy models.

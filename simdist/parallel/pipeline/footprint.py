@@ -32,7 +32,7 @@ class Footprint(NamedTuple):
         passing: letter of an action -> the most bytes of what passes between layers, input and output included.
         working: letter of an action -> the most bytes of activations, buffers and what collectives take meanwhile,
             together.
-        loose: letter of an action -> of its input, which stays until its end, the bytes that no layer keeps.
+        loose: letter of an action -> the bytes of its input, there until its end, that no layer keeps.
         text_bytes: of the batch's text that this stage reads: part of one array, which lives as long as the batch.
         scratch_bytes: the most that collectives within its layers take, beside what they work on.
         shared_bytes: of memory that ranks share, which stays, and was first used here.

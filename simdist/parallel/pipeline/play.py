@@ -4,7 +4,7 @@ Messages are sent in one of two ways:
 
     buffered    a send takes no time on its rank. The message arrives Tcomm later (MPI_Isend), or Tcomm after its
                 sender's port is free, and no sooner than the receiver's port allows. With `Times.rendezvous` it leaves
-                when its receiver has a buffer for it: when that one expects it
+                only when its receiver expects it, and so has a buffer for it
     blocking    a send and its receive wait for each other, then hold both ranks for Tcomm (MPI_Ssend). A rank
                 receives the inputs of an action before it, and sends the outputs after it, in order
 """
@@ -79,7 +79,7 @@ class _Buffered:
         self._course = Course([[] for _ in self._rows], [[] for _ in self._rows])
         self._made: dict[Value, tuple[float, int]] = {}  # when, and on which rank
         self._waiter: dict[Value, int] = {}  # the rank that waits for it
-        # When each rank comes to its row, then when its action ends; messages take ports in the order of time.
+        # When each rank begins its row, then when its action ends; messages take ports in the order of time.
         self._busy = [(start, rank) for rank, start in enumerate(self._clockwork.starts)]
         self._unexpected = set(self._paths) if times.rendezvous else set[Value]()  # whose receiver has no buffer
         self._ready: set[Value] = set()  # those of them that are made

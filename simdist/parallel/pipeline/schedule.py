@@ -140,7 +140,7 @@ class Schedule:
 
 
 def require_schedule(given: object) -> None:
-    """Raise ArgumentError for what is no Schedule, such as the name of one."""
+    """Raise ArgumentError for anything but a Schedule, such as the name of one."""
     if not isinstance(given, Schedule):
         raise ArgumentError(
             f"schedule is {given!r:.60}; needs a Schedule, such as schedule('1f1b', stages=4, micro_batches=8)"

@@ -27,7 +27,7 @@ def simulate(
 
     Raises:
         ScheduleError: the ranks deadlock.
-        ArgumentError: `times` has another number of stages, or the schedule is none.
+        ArgumentError: `times` has another number of stages, or this is no Schedule.
     """
     require_schedule(schedule)
     times = times or Times()

@@ -29,7 +29,7 @@ _WORD = re.compile(r"(\d*)([FBIW])(\d+)")
 _STAGES = re.compile(r"# stages ([\d |]+)")
 _HEAD = re.compile(r"# (.*): (\d+) ranks?, (\d+) micro-batch(?:es)?, ([a-z0-9 ]+?)(?: every (\d+))?")
 _MEANT = re.compile(r"#.*: *\d+ ranks?\b.*|# *stages?\b.*\d.*\|.*", re.IGNORECASE)
-"""What is meant as one of these two lines, and is no comment."""
+"""A line that is meant as one of these two, and not as a comment."""
 
 
 def is_action(word: str) -> bool:

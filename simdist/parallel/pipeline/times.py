@@ -29,7 +29,7 @@ class Times:
         rendezvous: whether messages with ports wait until their receiver has a buffer for them, as long ones do under
             MPI: see `simdist.parallel.pipeline.schedule.expected`.
         overlapped: F&B, a forward and a whole backward at once, for a p-th part of the model; F+B+W if not given.
-        starts: when each rank comes to its row, such as from its update; all at 0 if not given.
+        starts: when each rank begins its row, such as after its update; 0 for all if not given.
         backward: of a whole Backward; TB + TW if not given. It takes less where its messages are hidden by both halves.
 
     Raises:
@@ -70,7 +70,7 @@ class Clockwork:
     """The times of the actions of one schedule.
 
     Attributes:
-        starts: when each rank comes to its row.
+        starts: when each rank begins its row.
 
     Raises:
         ArgumentError: the number of times is not the number of stages, or that of starts not the number of ranks.

@@ -57,7 +57,7 @@ class Gradients(Observer, ABC):
         clear(self._kept)
 
     def discard(self) -> None:
-        """Wait for the reductions under way, and set all to zero: of a step that failed."""
+        """After a step that failed: wait for the reductions under way, and set everything to zero."""
         self._num_incomplete.clear()
         self.finish()
         for room in self.rooms:
@@ -66,11 +66,11 @@ class Gradients(Observer, ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """Sum over all ranks what micro-batches have left that were not known to be the last."""
+        """Sum over all ranks what is left of micro-batches that were not known to be the last."""
 
     @abstractmethod
-    def _reduced(self, i: int, chunk: Array, last: bool) -> None:
-        """On the second stream: this rank's chunk of unit i is reduced."""
+    def _take(self, i: int, chunk: Array, last: bool) -> None:
+        """On the second stream: take this rank's chunk of unit i, which is reduced."""
 
     def before_gradients(self, layer: Layer) -> None:
         """Wait until the slots of the layer's units are free: their last gradients are reduced."""
@@ -104,7 +104,7 @@ class Gradients(Observer, ABC):
 
     def _reduce(self, i: int, last: bool) -> None:
         """On the second stream."""
-        self._reduced(i, self._sharing.reduce_scatter(self.rooms[i]), last)
+        self._take(i, self._sharing.reduce_scatter(self.rooms[i]), last)
 
 
 class WholeGradients(Gradients):
@@ -143,7 +143,7 @@ class WholeGradients(Gradients):
         self._num_incomplete = dict.fromkeys(range(len(self._units)), 0)
         self.finish()
 
-    def _reduced(self, i: int, chunk: Array, last: bool) -> None:
+    def _take(self, i: int, chunk: Array, last: bool) -> None:
         self._sharing.add_up(chunk)
 
 
@@ -182,7 +182,7 @@ class ShardedGradients(Gradients):
         for work in [self._side.start(self._sharing.add_up, self._kept[place]) for place in places]:
             work.wait()
 
-    def _reduced(self, i: int, chunk: Array, last: bool) -> None:
+    def _take(self, i: int, chunk: Array, last: bool) -> None:
         """Add the chunk to this rank's part, and clear the room for the next unit."""
         mine = self._kept[self._units.holding.rooms[i]]
         place = self._offload.place("gradients")

@@ -55,7 +55,7 @@ OTHER_NAMES = {
 """Names of schedules in other papers, and those in simdist."""
 
 _FUNCTIONS = {"seq1f1b": "seq1f1b", "terapipe": "terapipe_s", "bpipe": "formulas.bpipe_kept"}
-"""What papers call schedules, and is a function here: it is of parts of texts, or a rule for another schedule."""
+"""What papers call schedules and is a function here: it is for parts of texts, or changes another schedule."""
 
 _MAKERS = Registry[Callable[..., Schedule]]("schedule", OTHER_NAMES)
 _COUNTS = ("stages", "micro_batches", "chunks", "group")
@@ -76,7 +76,7 @@ def named(name: str) -> Callable[[Maker], Maker]:
     own may be registered again.
 
     Raises:
-        ArgumentError: there is no name, or it is one of simdist's own; or the function takes no stages, micro_batches.
+        ArgumentError: there is no name, or it is one of simdist's own; or the function does not take both arguments.
     """
     return _MAKERS.registering(name, lambda maker: maker, stages=2, micro_batches=2)
 
@@ -133,7 +133,7 @@ def unknown_schedule(name: str, known: Iterable[str]) -> UnknownNameError:
 
 
 def _check_counts(name: str, numbers: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for counts that are none, or too large."""
+    """Raise ArgumentError for counts that are not whole numbers from 1 on, or too large."""
     for what in _COUNTS:
         number = numbers.get(what, 1)
         if not isinstance(number, Integral):
