@@ -17,7 +17,7 @@ from simdist.parallel.pipeline.cost import LayerCost, measured_costs, modelled_c
 from simdist.parallel.pipeline.executor import Executor
 from simdist.parallel.pipeline.footprint import Footprint, footprints, joined
 from simdist.parallel.pipeline.memory import Memory
-from simdist.parallel.pipeline.peaks import Peaks, peaks
+from simdist.parallel.pipeline.peaks import Peaks, peak_bytes, peaks
 from simdist.parallel.pipeline.pipedream import PipeDream
 from simdist.parallel.pipeline.pipeline import Pipeline
 from simdist.parallel.pipeline.record import executed, executions, measured_times
@@ -77,6 +77,7 @@ __all__ = [
     "named",
     "paper",
     "parse",
+    "peak_bytes",
     "peaks",
     "pipedream_stages",
     "predicted_taken",

@@ -17,7 +17,7 @@ from simdist.parallel.pipeline.footprint import Footprint
 from simdist.parallel.pipeline.play import Course
 from simdist.parallel.pipeline.schedule import Schedule, expected
 
-__all__ = ["Meanwhile", "Peaks", "peaks", "value_bytes"]
+__all__ = ["Meanwhile", "Peaks", "peak_bytes", "peaks", "value_bytes"]
 
 
 class Peaks(NamedTuple):
@@ -75,6 +75,13 @@ def peaks(
             under_way += [message.value for message in step.sends]
         found.append(Peaks(walk.activations, walk.buffers, walk.num_bytes))
     return found
+
+
+def peak_bytes(
+    schedule: Schedule, rank: int, stages: Sequence[Footprint], sizes: Sequence[float] | None = None
+) -> float:
+    """The most bytes of activations that a rank of a schedule keeps at once. Arguments as for `peaks`."""
+    return peaks(schedule, stages, sizes)[rank].activations
 
 
 def value_bytes(stages: Sequence[Footprint], value: Value) -> float:
