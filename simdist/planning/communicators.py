@@ -36,7 +36,7 @@ def communicators(job: Job, rank: int) -> Iterator[Called]:
     part, zero, everything = job.parts[rank], job.zero_stage, ("pp", "copies", "holders", "ep", "sp", "tp")
     cut = job.pipelined or job.config.experts or any(job.sizes[axis] > 1 for axis in CUTTING)
     dp = "dp" if cut else "all"
-    one_model, late = len(job.copies.ranks) == 1, job.pipelined or job.config.method == "dp"
+    one_model = len(job.copies.ranks) == 1
     holders = dp if one_model else "holders"
     gathering = "holders, beside" if zero == 3 else holders
     if not zero:  # the first weights
@@ -47,7 +47,7 @@ def communicators(job: Job, rank: int) -> Iterator[Called]:
             yield Called("copies, beside", job.copies, "all_reduce", size // len(job.holders.ranks))
             yield Called(gathering, job.holders, "all_gather", size)
         else:
-            yield Called(dp if late else "dp, beside", job.copies, "all_reduce", size)
+            yield Called(dp if job.reduces_late else "dp, beside", job.copies, "all_reduce", size)
     yield from (Called(holders, job.holders, "all_gather", size) for size in updating(job, part).gathered_bytes)
     yield from (Called(f"sums of {group.ranks}", group, "all_reduce", size) for group, size in job.summed(part))
     for ranks, group, size in job.held_twice:

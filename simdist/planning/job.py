@@ -165,6 +165,11 @@ class Job:
         return self.group("copies")
 
     @property
+    def reduces_late(self) -> bool:
+        """Whether gradients are reduced after the passes; from stage 2 of ZeRO on, only over the copies."""
+        return self.pipelined or self.config.method == "dp"
+
+    @property
     def zero_stage(self) -> int:
         """The stage of ZeRO; 0 with methods that have none."""
         return self.config.zero or 0
@@ -228,8 +233,9 @@ class Job:
 
     def reduced_bytes(self, part: Part) -> list[int]:
         """The sizes of the reductions of a part's gradients: all at once, in buckets, or by ZeRO's units."""
-        at_once = not self.zero_stage and (self.pipelined or self.config.method == "dp")
-        sizes = [part.size] if at_once else [piece.room for piece in self.pieces(part)]
+        sizes = (
+            [part.size] if self.reduces_late and not self.zero_stage else [piece.room for piece in self.pieces(part)]
+        )
         return [size * self.itemsize for size in sizes]
 
     def own(self, part: Part) -> int:

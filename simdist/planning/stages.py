@@ -146,7 +146,7 @@ def _parted(job: Job, pieces: Sequence[Piece], stages: Sequence[int]) -> Iterato
 
 def unpiped(job: Job) -> tuple[list[Piece], dict[str, list[Layer]]]:
     """On ranks with all layers: what is reduced or gathered during the passes, and `layers_of` the whole model."""
-    pieces = [] if job.config.method == "dp" else job.pieces(job.parts[0])  # dp reduces only after the last backward
+    pieces = [] if job.reduces_late else job.pieces(job.parts[0])
     return pieces, layers_of(job, slice(0, len(job.anatomy.layers)), pieces)
 
 

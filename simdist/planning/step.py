@@ -211,7 +211,7 @@ def _together(at_s: Sequence[float], seconds: float) -> list[float]:
 
 def _reduced_s(job: Job, part: Part) -> float:
     """The time to reduce gradients over dp after the passes, if not overlapped, and over the axes of `sums`."""
-    late = job.reduced_bytes(part) if job.pipelined or job.config.method == "dp" else []
+    late = job.reduced_bytes(part) if job.reduces_late else []
     during = job.zero_stage > 1  # a pipeline's; later they are only summed over copies
     found_s = 0.0 if during else sum(job.holders.seconds("reduce_scatter", size) for size in late)
     found_s += sum(over_copies_s(job, size) for size in late)
