@@ -88,7 +88,7 @@ def balance(p: Array, chosen: Array, group: Array, groups: int) -> tuple[float, 
     groups, Lepikhin et al. 2020, arXiv 2006.16668, section 2.2 (with the mean over the experts instead of E Σ).
     """
     _require_table("p", p)
-    require_whole("groups", groups, 1)
+    require_whole("groups", groups, min(len(p), 1))  # a rank may have no tokens
     experts = p.shape[1]
     counts = np.bincount(group * experts + chosen[:, 0], minlength=groups * experts).reshape(groups, experts)
     tokens = counts.sum(axis=1)
