@@ -308,7 +308,7 @@ def test_trace_plot_is_the_timeline(run):
         ({"ranks": []}, "ranks is empty"),
         ({"start_s": 9.0}, "nothing was recorded from 9 s on, but from 0 s to "),
         ({"end_s": -1.0}, "nothing was recorded from 0 s to -1 s, but from 0 s to "),
-        ({"end_s": float("nan")}, "nothing was recorded from 0 s to nan s, but from 0 s to "),
+        ({"end_s": float("nan")}, "end_s is nan; needs at least -inf"),
         ({"start_s": 2.0, "end_s": 1.0}, "nothing was recorded from 2 s to 1 s, but from 0 s to "),
         ({"width": 1.0}, "inches wide"),
     ],
