@@ -15,7 +15,7 @@ from simdist.planning.stages import Beside, gather_bytes, reduce_bytes, travel_w
 from simdist.planning.step import simulated, starts_s
 from simdist.planning.updating import updating
 
-__all__ = ["RankMemory", "least_bytes", "memory"]
+__all__ = ["RankMemory", "least_bytes", "memory", "ordered_bytes"]
 
 
 class RankMemory(NamedTuple):
@@ -72,6 +72,13 @@ def least_bytes(job: Job) -> float:
     return max(_on_rank(job, rank, passes).num_bytes for rank, passes in enumerate(each))
 
 
+def ordered_bytes(job: Job) -> float:
+    """A closer lower bound, along the schedule, but without times: as if messages were copied when they are sent."""
+    if not job.pipelined:
+        return least_bytes(job)
+    return max(_on_rank(job, rank, passes).num_bytes for rank, passes in enumerate(_ordered(job)))
+
+
 def _on_rank(job: Job, rank: int, passes: _Passes) -> RankMemory:
     part, zero = job.parts[rank], job.zero_stage
     pieces = job.pieces(part) if zero else []
@@ -108,13 +115,18 @@ def _passes(job: Job) -> list[_Passes]:
     if not job.pipelined:
         return [_unpiped(job)]
     if max(stage.input_bytes for stage in job.stages) <= job.bench.cluster.eager_bytes:
-        return job.once(lambda: _piped(job), "passes")
+        return _ordered(job)
     # Messages stay until they are expected, which depends on when the ranks begin: in the first step all at once.
     first, later = (
         job.once(partial(_piped, job, simulated(job, starts)[0].course), "passes", *starts)
         for starts in ((), starts_s(job))
     )
     return [_Passes(*map(max, a, b)) for a, b in zip(first, later, strict=True)]
+
+
+def _ordered(job: Job) -> list[_Passes]:
+    """The same in a pipeline, if messages are copied when they are sent."""
+    return job.once(lambda: _piped(job), "passes in order")
 
 
 def _piped(job: Job, course: Course | None = None) -> list[_Passes]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from simdist.errors import require_kind
 from simdist.planning.job import Job
-from simdist.planning.memory import RankMemory, least_bytes, memory
+from simdist.planning.memory import RankMemory, least_bytes, memory, ordered_bytes
 from simdist.planning.space import ways
 from simdist.planning.step import Step, computing_s, least_s, passes_s, step
 from simdist.planning.workbench import Workbench
@@ -113,9 +113,10 @@ class _Search:
     """The search among all ways on one mesh: best first, by lower bounds on their steps.
 
     The bound of a way becomes closer each time it comes first: the passes without a bubble, then all that a step takes
-    at least, then the simulated step. One that comes first with the last of these is the fastest. If it does not fit,
-    its next config, which recomputes more and so takes longer, joins the queue. Where even a lower bound on memory does
-    not fit, neither do configs that differ only in having fewer micro-batches, which need more: they are not simulated.
+    at least, then, if its memory may fit, the simulated step. One that comes first with the last of these is the
+    fastest. If it does not fit, its next config, which recomputes more and so takes longer, joins the queue. Where even
+    a lower bound on memory does not fit, neither do configs that differ only in having fewer micro-batches, which need
+    more: they are not simulated.
 
     Args:
         ways: of one mesh, in the order of `ways`: those with the most micro-batches first.
@@ -139,16 +140,19 @@ class _Search:
 
     def fastest(self) -> Plan | None:
         """The fastest plan that fits; None if none does."""
-        bounds = least_s, lambda job: step(job).seconds
         while self._queue:
             _, number, known, job, more = heappop(self._queue)
-            if known < len(bounds):
-                heappush(self._queue, (bounds[known](job), number, known + 1, job, more))
-            elif self._fits((fullest := _fullest(job))[1].num_bytes):
+            if known == 0:
+                bound_s = least_s(job)
+            elif known == 1 and self._fits(ordered_bytes(job)):
+                bound_s = step(job).seconds
+            elif known == 2 and self._fits((fullest := _fullest(job))[1].num_bytes):
                 return _plan(job, *fullest)
             else:
                 self._unfit.append((least_bytes(job), job))
                 self._push(number, more)
+                continue
+            heappush(self._queue, (bound_s, number, known + 1, job, more))
         return None
 
     def smallest(self) -> Plan:
