@@ -526,7 +526,7 @@ def test_ranks_that_need_not_wait_tell_who_waited(text, tmp_path, capsys, words,
     told = ["--world=virtual", "--steps=12", "--compute-seconds=0.01", "--data", text, "--out", str(tmp_path)]
     assert main(["train", *told, *words, *SMALL]) == 0
     out = capsys.readouterr().out
-    assert "waited for others: rank 0 " in out and "rank 3 " in out
+    assert "waited for others and their messages: rank 0 " in out and "rank 3 " in out
     found = {path.name for path in tmp_path.iterdir()}
     always = {"loss.png", "loss_by_time.png", "timeline.png", "waiting.png", "trace.json", "report.txt", "samples.txt"}
     assert found >= always | pictures
@@ -544,7 +544,9 @@ def test_a_slow_rank_of_a_real_job(text, tmp_path):
     words = ["--method=ssp", "--staleness=3", "--slow=2:4.0", "--staleness-aware", f"--out={tmp_path / 'out'}"]
     code, told, errors = command("train", "--ranks=4", "--steps=20", f"--data={text}", *words, *SMALL)
     assert code == 0, errors
-    assert "waited for others: rank 0 " in told and "1 server, 3 workers at most 3 steps apart" in told
+    assert (
+        "waited for others and their messages: rank 0 " in told and "1 server, 3 workers at most 3 steps apart" in told
+    )
     assert not errors.strip(), errors
     assert (tmp_path / "out" / "waiting.png").stat().st_size > 0
 

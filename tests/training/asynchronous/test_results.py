@@ -180,7 +180,7 @@ def test_pauses_do_not_count():
 def test_ranks_are_told_by_their_own_numbers_when_others_have_died():
     left = replace(results(), ranks=(0, 2, 3), lost=(1,))
     told = str(report(left, SimpleNamespace(unigram_entropy=3.0, bigram_entropy=2.0)))
-    assert "waited for others: rank 0 25%  rank 2 50%  rank 3 0%" in told
+    assert "waited for others and their messages: rank 0 25%  rank 2 50%  rank 3 0%" in told
     assert "ranks that died, and without which the others went on: 1" in told
 
 

@@ -223,7 +223,7 @@ def test_a_step_without_waiting_takes_a_workers_own_time(text):
 def test_of_many_ranks_the_mean_share_is_told(text):
     settings = MLP | {"data": text, "method": "bsp", "servers": 2, "steps": 3, "compute_seconds": 0.01}
     told = sd.run(ran, 20, args=(settings,)).results[0]["report"]
-    assert "waited for others: servers 9" in told and "; workers " in told and "rank 3 " not in told
+    assert "waited for others and their messages: servers 9" in told and "; workers " in told and "rank 3 " not in told
 
 
 def test_times_hang_on_the_seed_alone(text):
