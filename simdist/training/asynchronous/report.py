@@ -39,7 +39,8 @@ def report(results: Results, text: Text) -> Report:
         f"{_steps(results.done)} of each worker, {at_most(config)}{config.global_batch_size} windows a step of all"
         f"{since(begun)} in {duration(seconds)}: "
         f"{results.targets / seconds if seconds else 0:,.0f} tokens/s, {flops_per_s / 1e9:.1f} GFLOP/s a worker",
-        f"waited for others and their messages: {_shares(results.waited_shares(), results.ranks, p - results.num_workers)}",
+        "waited for others and their messages: "
+        f"{_shares(results.waited_shares(), results.ranks, p - results.num_workers)}",
     ]
     if config.validation_windows and results.validation_step:
         summary.append(loss_words(results.validation_step, min(results.done), results.validation_loss, text))
