@@ -1,6 +1,7 @@
 """Memory: the peak memory of each pipeline rank in a step, by category of the ledger."""
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -73,10 +74,15 @@ def least_bytes(job: Job) -> float:
 
 
 def ordered_bytes(job: Job) -> float:
-    """A closer lower bound, along the schedule, but without times: as if messages were copied when they are sent."""
+    """A closer lower bound: along the schedule, but without times, as if messages were copied when they are sent; and
+    only for the first and the last rank, one of which mostly is the fullest.
+    """
+    least = least_bytes(job)
     if not job.pipelined:
-        return least_bytes(job)
-    return max(_on_rank(job, rank, passes).num_bytes for rank, passes in enumerate(_ordered(job)))
+        return least
+    ends = sorted({0, len(job.parts) - 1})
+    passes = job.once(lambda: _piped(job, ends), "passes on the ends")
+    return max(least, *(_on_rank(job, *each).num_bytes for each in zip(ends, passes, strict=True)))
 
 
 def _on_rank(job: Job, rank: int, passes: _Passes) -> RankMemory:
@@ -114,29 +120,26 @@ def _passes(job: Job) -> list[_Passes]:
     """What forward and backward of all micro-batches take, on each pipeline rank."""
     if not job.pipelined:
         return [_unpiped(job)]
+    ranks = range(len(job.parts))
     if max(stage.input_bytes for stage in job.stages) <= job.bench.cluster.eager_bytes:
-        return _ordered(job)
+        return job.once(lambda: _piped(job, ranks), "passes")
     # Messages stay until they are expected, which depends on when the ranks begin: in the first step all at once.
     first, later = (
-        job.once(partial(_piped, job, simulated(job, starts)[0].course), "passes", *starts)
+        job.once(partial(_piped, job, ranks, simulated(job, starts)[0].course), "passes", *starts)
         for starts in ((), starts_s(job))
     )
     return [_Passes(*map(max, a, b)) for a, b in zip(first, later, strict=True)]
 
 
-def _ordered(job: Job) -> list[_Passes]:
-    """The same in a pipeline, if messages are copied when they are sent."""
-    return job.once(lambda: _piped(job), "passes in order")
-
-
-def _piped(job: Job, course: Course | None = None) -> list[_Passes]:
-    """The same in a pipeline, along its schedule, with ZeRO from stage 2 on beside a second stream."""
+def _piped(job: Job, ranks: Sequence[int], course: Course | None = None) -> list[_Passes]:
+    """The same on ranks of a pipeline, along its schedule, with ZeRO from stage 2 on beside a second stream."""
     beside = Beside(job, travel_with_bytes) if job.zero_stage > 1 else None
-    found = peaks(job.schedule, job.stages, course=course, meanwhile=beside)
+    found = peaks(job.schedule, job.stages, course=course, meanwhile=beside, ranks=ranks)
     if beside:
-        collectives = [streams.collective_bytes for streams in beside.streams]
+        collectives = [beside.streams[rank].collective_bytes for rank in ranks]
     else:
-        collectives = [max(job.anatomy.layers[layer].scratch_bytes for layer in part.layers) for part in job.parts]
+        scratch = [layer.scratch_bytes for layer in job.anatomy.layers]
+        collectives = [max(scratch[layer] for layer in job.parts[rank].layers) for rank in ranks]
     return [_Passes(*each, most) for each, most in zip(found, collectives, strict=True)]
 
 

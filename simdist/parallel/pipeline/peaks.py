@@ -49,6 +49,7 @@ def peaks(
     sizes: Sequence[float] | None = None,
     course: Course | None = None,
     meanwhile: Meanwhile | None = None,
+    ranks: Iterable[int] | None = None,
 ) -> list[Peaks]:
     """The peaks of each rank.
 
@@ -58,10 +59,12 @@ def peaks(
         course: with `Times.rendezvous`, if what is sent stays until its receiver has posted a buffer. If not given, it
             is copied and free at once.
         meanwhile: what else takes memory. If not given, nothing.
+        ranks: of these; of all if not given.
     """
     left = {} if course is None else course.left
     found = []
-    for rank, row in enumerate(schedule.steps):
+    for rank in range(len(schedule.steps)) if ranks is None else ranks:
+        row = schedule.steps[rank]
         walk = _Walk(schedule, rank, stages, sizes or [1.0] * schedule.num_micro_batches, meanwhile)
         looks = [0.0] * len(row) if course is None else [0.0, *course.end[rank]][:-1]  # for sends that are complete
         under_way: list[Value] = []
@@ -81,7 +84,7 @@ def peak_bytes(
     schedule: Schedule, rank: int, stages: Sequence[Footprint], sizes: Sequence[float] | None = None
 ) -> float:
     """The most bytes of activations that a rank of a schedule keeps at once. Arguments as for `peaks`."""
-    return peaks(schedule, stages, sizes)[rank].activations
+    return peaks(schedule, stages, sizes, ranks=[rank])[0].activations
 
 
 def value_bytes(stages: Sequence[Footprint], value: Value) -> float:

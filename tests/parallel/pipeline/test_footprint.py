@@ -44,6 +44,8 @@ def test_micro_batches_of_twice_the_size_take_as_much_as_of_twice_the_windows():
     of_two, of_four = (footprints(gpt(Shape(4, 16, 4, 12)), bounds([2, 2, 2]), n, 13, FLOAT32) for n in (2, 4))
     for scaled, measured in zip(peaks(one, of_two, [2.0] * 4), peaks(one, of_four), strict=True):
         assert scaled == pytest.approx(measured, rel=1e-3)
+    some, every = peaks(one, of_two, ranks=[2, 0]), peaks(one, of_two)
+    assert some == [every[2], every[0]] and every[0].activations > every[2].activations
 
 
 def test_seconds_are_those_of_the_clock():
