@@ -22,6 +22,7 @@ from simdist.plots.boxes import STRIP, Box, boxes, words
 from simdist.plots.view import MARGIN, View, finding
 from simdist.trace import Span, Trace
 from simdist.trace.kind import COLLECTIVES, kind
+from simdist.trace.layout import Layout
 from simdist.trace.match import match
 
 __all__ = ["timeline"]
@@ -83,17 +84,17 @@ _FRONT = {"frame": 0, "collective": 1, "strip": 2, "operation": 3, "message": 4}
 def _bars(ax: Axes, view: View) -> dict[str, str]:
     """Draw every span; returns the kinds that occur, with their names."""
     spans = view.spans
-    found: dict[tuple[int, str], list[_Edges]] = defaultdict(list)  # (layer, kind)
+    found: dict[tuple[int, bool, str], list[_Edges]] = defaultdict(list)  # (layer, whether innermost, kind)
     labels: list[tuple[float, Span, float, float, str]] = []
     roomy = _row_inches(len(view.rows)) > 0.24
     placed = boxes(spans)
-    for s, (role, what, top, bottom) in zip(spans, placed, strict=True):
+    for s, (role, what, top, bottom), encloses in zip(spans, placed, Layout.of(spans).encloses, strict=True):
         y = view.rows[s.rank, s.stream]
         left, right = view.x(s.start_s), view.x(s.end_s)
-        found[_FRONT[role], what].append((left, right, y + top, y + bottom))
+        found[_FRONT[role], not encloses, what].append((left, right, y + top, y + bottom))
         middle, named = y + (top + bottom) / 2, role == "operation"
         if role == "collective":
-            found[_FRONT["strip"], what].append((left, right, y + STRIP[0], y + STRIP[1]))
+            found[_FRONT["strip"], True, what].append((left, right, y + STRIP[0], y + STRIP[1]))
             middle, named = y + sum(STRIP) / 2, roomy
         if named:
             labels.append((view.points(s), s, (left + right) / 2, middle, style.colour(what)))
@@ -102,11 +103,11 @@ def _bars(ax: Axes, view: View) -> dict[str, str]:
     return words(placed)
 
 
-def _paint(ax: Axes, view: View, found: Mapping[tuple[int, str], Sequence[_Edges]]) -> None:
+def _paint(ax: Axes, view: View, found: Mapping[tuple[int, bool, str], Sequence[_Edges]]) -> None:
     """Draw the boxes of each kind; an edge separates those that are large enough for one, and for hatches."""
     gap = view.x(view.start_s + 2.5 / 72 / (view.width - MARGIN) * (view.end_s - view.start_s))  # 2.5 points
     thin = 1 / 72 / _row_inches(len(view.rows))  # 1 point
-    for (front, what), edges in sorted(found.items()):
+    for (front, _, what), edges in sorted(found.items()):
         colour = style.colour(what)
         face = "none" if front == 0 else style.tint(colour, 0.22) if front == 1 else colour
         edge = "#888888" if what in style.HATCHED else style.FAINT if front == 0 else "white"

@@ -262,6 +262,15 @@ def test_only_waits_with_room_for_them_are_hatched(draw):
     assert looks == {"////": (1, "#888888"), None: (90, grey)}
 
 
+@pytest.mark.parametrize("outer", ["forward", "backward", "weight gradient", "update"])
+@pytest.mark.parametrize("inner", ["wait", "move", "compute", "disk"])
+def test_what_is_within_is_drawn_in_front(draw, outer, inner):
+    (ax,) = draw(timeline, Trace([span(inner, 40, 60), span(outer, 0, 100)], 1)).axes
+    bars = [c for c in ax.collections if isinstance(c, PolyCollection)]
+    place = {to_hex(c.get_facecolor()[0]): (c.get_zorder(), k) for k, c in enumerate(bars)}
+    assert place[to_hex(style.colour(inner))] > place[to_hex(style.colour(outer))]
+
+
 def test_too_many_arrows_are_left_out_and_it_says_so(draw):
     spans = [
         s for k in range(3000) for s in (span("send", k, k + 0.5, peer=1), span("recv", k, k + 0.9, rank=1, peer=0))
