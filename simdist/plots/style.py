@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from io import BytesIO
+from numbers import Real
 from textwrap import wrap
 from typing import Any
 
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from simdist.errors import ArgumentError, require_more
+from simdist.errors import ArgumentError
 
 __all__ = [
     "ACCENT",
@@ -145,9 +146,8 @@ def figure(width: float, height: float) -> Figure:
     Raises:
         ArgumentError: it is too narrow or too wide to be read.
     """
-    require_more("width", width, 0)
-    if not 2 <= width <= 100:
-        raise ArgumentError(f"a figure {width} inches wide cannot be read; needs at least 2 and at most 100")
+    if not isinstance(width, Real) or not 2 <= width <= 100:
+        raise ArgumentError(f"a figure {width!r:.40} inches wide cannot be read; needs at least 2 and at most 100")
     return _Picture(figsize=(width, height), layout="constrained")
 
 

@@ -128,10 +128,10 @@ def test_times(seconds, text):
     assert style.seconds(seconds) == text
 
 
-@pytest.mark.parametrize(("width", "wrong"), [(2, 1.9), (100, 101)])
+@pytest.mark.parametrize(("width", "wrong"), [(2, 1.9), (100, 101), (3, float("nan")), (3, "wide")])
 def test_too_narrow_or_too_wide(width, wrong):
     assert style.figure(width, 1).get_figwidth() == width
-    with pytest.raises(ArgumentError, match=f"{wrong} inches wide"):
+    with pytest.raises(ArgumentError, match=f"{wrong!r} inches wide"):
         style.figure(wrong, 1)
 
 
