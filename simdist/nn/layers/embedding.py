@@ -24,7 +24,7 @@ class Embedding(Layer):
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Integers have no derivative, so an empty array is returned; dy is pending."""
-        return dy[:, :0], dy
+        return dy[:, :0].copy(), dy  # a view would keep dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add each part of dy to the row of the table that it came from."""
@@ -58,7 +58,7 @@ class TextEmbedding(Layer):
 
     def backward_input(self, context: Array, dy: Array) -> tuple[Array, Array]:
         """Integers have no derivative, so an empty array is returned; dy is pending."""
-        return dy[:, :, :0], dy
+        return dy[:, :, :0].copy(), dy  # a view would keep dy
 
     def backward_weight(self, context: Array, pending: Array) -> None:
         """Add each vector of dy to that of its token and that of its position."""

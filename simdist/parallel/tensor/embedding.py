@@ -75,7 +75,7 @@ class VocabularyParallelEmbedding(Layer):
 
     def backward_input(self, context: tuple[Array, int], dy: Array) -> tuple[Array, tuple[Array, Array]]:
         """Integers have no derivative, so the result is empty. Pending is dy, of this rank's tokens and of all."""
-        return dy[:, :, :0], (dy, self.region.enter(dy))
+        return dy[:, :, :0].copy(), (dy, self.region.enter(dy))
 
     def backward_weight(self, context: tuple[Array, int], pending: tuple[Array, Array]) -> None:
         """Add each vector of dy to that of its token, if this rank has it, and that of its place."""
