@@ -111,8 +111,10 @@ def _after_bytes(job: Job, rank: int) -> float:
     sums = [*job.summed(part), *((group, size) for ranks, group, size in job.held_twice if rank in ranks)]
     after: list[float] = [job.bench.scratch(group, "all_reduce", size).passing for group, size in sums]
     after += [gather_bytes(job, size) for size in updating(job, part).gathered_bytes]
+    # From stage 2 on, a reduction that the last action began may be under way while a pipeline's losses are added up.
+    adding = job.bench.scratch(job.group("pp"), "all_reduce", 8).passing if job.zero_stage > 1 else 0
     for size in set(job.reduced_bytes(part)):
-        after += [reduce_bytes(job, size), gather_bytes(job, size)]
+        after += [reduce_bytes(job, size) + adding, gather_bytes(job, size)]
     return max(after, default=0.0)
 
 
@@ -149,9 +151,7 @@ def _unpiped(job: Job) -> _Passes:
     streams = Streams(travel_with_bytes(job, pieces))
     for more in range(min(job.config.micro_batches, 2))[::-1]:
         streams.forward(layers["F"])
-        streams.hold(layers["B"][-1])  # the loss, which waits for nothing
         streams.backward(layers["B"], last=not more)
-        streams.hold(layers["B"][0])  # derivatives by the input, which go nowhere
     during = max(whole.levels[letter].during for letter in "FB")
     passing = max(whole.passing[letter] for letter in "FB")
     text_bytes = whole.text_bytes * job.config.micro_batches

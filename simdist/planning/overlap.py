@@ -21,7 +21,9 @@ class Layer(NamedTuple):
         sent_s: the part of the seconds in which it needs the links of the second stream.
         held_bytes: the most that passes hold meanwhile.
         within_bytes: of these, the most that collectives within it take.
-        left_bytes: what passes hold when its backward ends, and its gradients may be reduced.
+        left_bytes: what passes hold when its gradients are complete, and may be reduced.
+        weighted: whether it has weights; if not, it waits for nothing.
+        parted: the units that its stage has not all weights of: their reduction begins with the rank's next backward.
     """
 
     seconds: float
@@ -31,6 +33,8 @@ class Layer(NamedTuple):
     held_bytes: float = 0.0
     within_bytes: float = 0.0
     left_bytes: float = 0.0
+    weighted: bool = True
+    parted: tuple[int, ...] = ()
 
 
 class Travel(NamedTuple):
@@ -83,9 +87,6 @@ class Streams:
 
     Memory does not follow the clocks: a task that was begun, and not yet waited for, may be the one that is under way.
 
-    Args:
-        late_bytes: the most that tasks take which may begin later than they are given.
-
     Attributes:
         now_s: the clock of the main stream.
         held_bytes: the most that layers and a task beside them have held; a caller may begin anew by setting it to 0.
@@ -93,60 +94,70 @@ class Streams:
         collective_bytes: the most that collectives of both streams have taken.
     """
 
-    def __init__(self, travel: Travel, late_bytes: float = 0.0) -> None:
+    def __init__(self, travel: Travel) -> None:
         self._travel = travel
         self.now_s = 0.0
         self._side_s = 0.0
         self._late_s = 0.0
-        self._late_bytes = late_bytes
         self.held_bytes = self.waited_bytes = self.collective_bytes = 0.0
         self._numbers = count()
         self._under_way: list[_Task] = []  # those that may be, but for one that ends before one that takes as much
         self._gathers: dict[int, _Task] = {}  # of units of weights gathered or in flight
         self._slots: dict[int, _Task] = {}  # the last reduction of a unit in a slot
+        self._parted: list[int] = []  # units with some of their gradients
 
     def forward(self, layers: Sequence[Layer], backward_follows: bool = True) -> None:
         """From the first layer to the last; see `GatheredWeights` for the order of gathering."""
-        for k, layer in enumerate(layers):
-            self._wait_for(layer.begins)
-            self._gather_ahead(layers[k + 1].begins if k + 1 < len(layers) else ())
+        ahead = iter([layer.begins for layer in layers if layer.weighted][1:])
+        for layer in layers:
+            if layer.weighted:
+                self._wait_for(layer.begins)
+                self._gather_ahead(next(ahead, ()))
             self._work(layer)
             self._release(layer.ends)
         if backward_follows:
             self._gather_ahead(layers[-1].ends)
             self.hold(layers[-1])  # the loss
 
-    def backward(self, layers: Sequence[Layer], *, last: bool = False, halves: str = "IW") -> None:
+    def backward(self, layers: Sequence[Layer], *, last: bool = False, halves: str = "IW", loss: bool = True) -> None:
         """From the last layer to the first.
 
         Args:
             last: whether it is the last of the step, after which gradients are reduced in any case.
             halves: of a whole backward, or of one of its halves: I reads weights, and W adds to gradients.
+            loss: whether it begins with the loss, which waits for nothing.
         """
         weights, reduced = "I" in halves, "W" in halves and (last or self._travel.slots)
-        for k, layer in reversed(list(enumerate(layers))):
+        if reduced:
+            self._reduce_parted()
+        if loss:
+            self.hold(layers[-1])
+        ahead = iter([layer.ends for layer in reversed(layers) if layer.weighted and weights][1:])
+        for layer in reversed(layers):
             for unit in layer.ends if reduced and self._travel.slots else ():
                 if self._travel.slots[unit] in self._slots:
                     self._join(self._slots[self._travel.slots[unit]])
-            self._wait_for(layer.ends if weights else ())
-            self._gather_ahead(layers[k - 1].ends if k and weights else ())
+            if layer.weighted and weights:
+                self._wait_for(layer.ends)
+                self._gather_ahead(next(ahead, ()))
             self._work(layer)
             for unit in layer.begins if reduced else ():
-                more_s = self._travel.last_s[unit] if last and self._travel.last_s else 0.0
-                task = self._start(self._travel.reduce_s[unit] + more_s, self._travel.reduce_bytes, unit)
-                if self._travel.slots:
-                    self._slots[self._travel.slots[unit]] = task
-                self.held_bytes = max(self.held_bytes, layer.left_bytes + self.beside_bytes)
+                if unit in layer.parted:
+                    self._parted.append(unit)
+                else:
+                    self._reduce(unit, last)
+                    self.held_bytes = max(self.held_bytes, layer.left_bytes + self.beside_bytes)
             self._release(layer.begins)
 
     def finish(self) -> float:
         """When both streams are done."""
+        self._reduce_parted()
         return max(self.now_s, self._side_s) + self._late_s
 
     @property
     def beside_bytes(self) -> float:
         """The most that a task takes that may be under way."""
-        return max(self._late_bytes, self._under_way[0].num_bytes if self._under_way else 0.0)
+        return self._under_way[0].num_bytes if self._under_way else 0.0
 
     def hold(self, layer: Layer) -> None:
         """Count what a layer holds, with a task that may be under way."""
@@ -174,6 +185,18 @@ class Streams:
             self._under_way.pop()
         self._under_way.append(task)
         return task
+
+    def _reduce(self, unit: int, last: bool) -> None:
+        more_s = self._travel.last_s[unit] if last and self._travel.last_s else 0.0
+        task = self._start(self._travel.reduce_s[unit] + more_s, self._travel.reduce_bytes, unit)
+        if self._travel.slots:
+            self._slots[self._travel.slots[unit]] = task
+
+    def _reduce_parted(self) -> None:
+        """Reduce the units that the last action has left with some of their gradients."""
+        while self._parted:
+            self._reduce(self._parted.pop(), False)
+            self.wait()
 
     def _join(self, task: _Task) -> None:
         """Wait for a task, and so for all before it."""

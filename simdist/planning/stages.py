@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from operator import add
 
 from simdist.parallel.pipeline import Times
 from simdist.parallel.pipeline.action import Action, Forward, Part
-from simdist.parallel.pipeline.footprint import passing_bytes, working_bytes
+from simdist.parallel.pipeline.footprint import left_bytes, working_bytes
 from simdist.parallel.zero.slots import Slots
 from simdist.parallel.zero.unit import uses
 from simdist.planning.job import Job, Piece
@@ -102,10 +103,8 @@ class Beside:
         self._parts, self.streams = [], list[Streams]()
         for part, stages in zip(job.parts, self._stages, strict=True):
             pieces = job.pieces(part)
-            sent = of(job, pieces)
-            late = [sent.reduce_bytes[i] for i in _parted(job, pieces, stages)] if sent.reduce_bytes else []
             self._parts.append([layers_of(job, job.bounds[stage], pieces) for stage in stages])
-            self.streams.append(Streams(sent, max(late, default=0.0)))
+            self.streams.append(Streams(of(job, pieces)))
 
     def end_s(self, rank: int, action: Action, start_s: float) -> float:
         """When an action ends that begins then, on a rank that has performed all actions before it."""
@@ -127,21 +126,8 @@ class Beside:
         if part.letter == "F":
             streams.forward(layers, backward_follows=False)
             return
-        stage = self._stages[rank][part.chunk]
-        if stage == self._last:
-            streams.hold(layers[-1])  # the loss, which waits for nothing
-        streams.backward(layers, halves="IW" if part.letter == "B" else part.letter)
-        if stage == 0:
-            streams.hold(layers[0])  # derivatives by its input, which go nowhere
-
-
-def _parted(job: Job, pieces: Sequence[Piece], stages: Sequence[int]) -> Iterator[int]:
-    """The pieces of which a stage of a rank has some weights and another the rest, as of tied weights and positions:
-    their reduction does not begin before another action does.
-    """
-    for stage in stages:
-        names = {weight.name for layer in job.anatomy.weights[job.bounds[stage]] for weight in layer}
-        yield from (i for i, piece in enumerate(pieces) if 0 < len(names & piece.ends.keys()) < len(piece.ends))
+        loss = part.letter != "W" and self._stages[rank][part.chunk] == self._last
+        streams.backward(layers, halves="IW" if part.letter == "B" else part.letter, loss=loss)
 
 
 def unpiped(job: Job) -> tuple[list[Piece], dict[str, list[Layer]]]:
@@ -151,25 +137,20 @@ def unpiped(job: Job) -> tuple[list[Piece], dict[str, list[Layer]]]:
 
 
 def layers_of(job: Job, bound: slice, pieces: Sequence[Piece]) -> dict[str, list[Layer]]:
-    """The layers of a stage that have weights, with their times and memory in an action, by its letter. One without
-    weights counts with that before it, or with the first.
-    """
-    numbers = range(bound.start, bound.stop)
-    with_weights = [layer for layer in numbers if job.anatomy.weights[layer]]
-    names = ([weight.name for weight in job.anatomy.weights[layer]] for layer in with_weights)
-    used = [[i for i, piece in enumerate(pieces) if any(name in piece.ends for name in own)] for own in names] or [[]]
+    """The layers of a stage, with their times and memory in an action, by its letter."""
+    footprints = job.anatomy.layers[bound]
+    names = [{weight.name for weight in weights} for weights in job.anatomy.weights[bound]]
+    used = [[i for i, piece in enumerate(pieces) if not own.isdisjoint(piece.ends)] for own in names]
     first, last = uses(used)
-    starts = [bound.start, *with_weights[1:], bound.stop]
-    held, left = working_bytes(job.anatomy.layers[bound]), passing_bytes(job.anatomy.layers[bound])
+    whole = set[str]().union(*names)
+    parted = tuple(i for i, piece in enumerate(pieces) if not piece.ends.keys() <= whole)
+    number = [0, *accumulate(map(bool, used))]  # of layers with weights before each
+    held, left = working_bytes(footprints), left_bytes(footprints)
 
     def layers(letter: str) -> Iterator[Layer]:
-        for k, own in enumerate(used):
-            together = job.anatomy.layers[starts[k] : starts[k + 1]]
-            seconds = sum(layer.seconds[letter] for layer in together)
-            most = max(held[letter][starts[k] - bound.start : starts[k + 1] - bound.start])
-            begins, ends = ([i for i in own if edge[i] == k] for edge in (first, last))
-            within = max(layer.scratch_bytes for layer in together)
-            passing = left[letter][starts[k] - bound.start]
-            yield Layer(seconds, begins, ends, 0.0, most, within, passing)
+        for k, (own, footprint) in enumerate(zip(used, footprints, strict=True)):
+            begins, ends = ([i for i in own if edge[i] == number[k]] for edge in (first, last))
+            sizes = held[letter][k], footprint.scratch_bytes, left[letter][k] if letter in left else 0.0
+            yield Layer(footprint.seconds[letter], begins, ends, 0.0, *sizes, bool(own), parted)
 
     return {letter: list(layers(letter)) for letter in "FBIW"}

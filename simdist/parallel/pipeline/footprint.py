@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simdist.arrays import Array, Ledger, hold, phantom, recorded, unmetered
-from simdist.nn import Model, Noise
+from simdist.nn import Model, Noise, Observer, Parameter
 from simdist.parallel.pipeline.memory import Level
 from simdist.parallel.pipeline.stage import MicroBatch, Stage
 
-__all__ = ["Footprint", "footprints", "joined", "passing_bytes", "working_bytes"]
+__all__ = ["Footprint", "footprints", "joined", "left_bytes", "working_bytes"]
 
 
 class Footprint(NamedTuple):
@@ -33,6 +33,7 @@ class Footprint(NamedTuple):
         working: letter of an action -> the most bytes of activations, buffers and what collectives take meanwhile,
             together.
         loose: letter of an action -> the bytes of its input, there until its end, that no layer keeps.
+        left: B or W -> the bytes of `working`, without those of `loose`, that are left when all gradients are complete.
         text_bytes: of the batch's text that this stage reads: part of one array, which lives as long as the batch.
         scratch_bytes: the most that collectives within its layers take, beside what they work on.
         shared_bytes: of memory that ranks share, which stays, and was first used here.
@@ -44,6 +45,7 @@ class Footprint(NamedTuple):
     passing: Mapping[str, float]
     working: Mapping[str, float]
     loose: Mapping[str, float]
+    left: Mapping[str, float]
     text_bytes: int = 0
     scratch_bytes: int = 0
     shared_bytes: int = 0
@@ -88,8 +90,10 @@ def footprints(
 def _watched(actions: "_Actions", text_bytes: int, clock: Callable[[], float] | None) -> Footprint:
     """The footprint of a stage that reads this much text."""
     levels = dict[str, Level]()
-    passing, working, loose, seconds = (dict[str, float]() for _ in range(4))
+    passing, working, loose, left, seconds = (dict[str, float]() for _ in range(5))
     with recorded(ledger := Ledger()):
+        actions.stage.observe = lambda letter: complete
+        complete = _Complete(ledger)
         for letter in "FBFIW":
             before, start_s = len(ledger.moments), clock() if clock else 0.0
             x = actions.do(letter)
@@ -102,13 +106,27 @@ def _watched(actions: "_Actions", text_bytes: int, clock: Callable[[], float] | 
             passing[letter] = max(m.of("buffers") for m in moments)
             shared = moments[-1].of("communication")  # memory that ranks share, and that stays
             working[letter] = max(m.total - min(shared, m.of("communication")) for m in moments)
+            if letter in "BW":
+                end = complete.moment
+                left[letter] = end.total - min(shared, end.of("communication")) - loose[letter]
     levels["B"] = Level(levels["B"].during, levels["W"].after)
     # What is left after W is text, or memory that ranks share and reuse.
     stays = min(levels["W"].after, text_bytes)
     own = {letter: Level(during - stays, after - stays) for letter, (during, after) in levels.items()}
-    working = {letter: most - stays for letter, most in working.items()}
+    working, left = ({letter: most - stays for letter, most in each.items()} for each in (working, left))
     in_calls = ledger.peaks["communication"] - shared
-    return Footprint(actions.input_bytes, own, passing, working, loose, round(stays), in_calls, shared, seconds)
+    return Footprint(actions.input_bytes, own, passing, working, loose, left, round(stays), in_calls, shared, seconds)
+
+
+class _Complete(Observer):
+    """The moment of a ledger when gradients were last complete."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self.moment = ledger, ledger.now
+
+    def gradients_complete(self, parameters: tuple[Parameter, ...]) -> None:
+        """See Observer."""
+        self.moment = self._ledger.now
 
 
 class _Actions:
@@ -117,12 +135,12 @@ class _Actions:
     def __init__(self, stage: Stage, batch: MicroBatch, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.input_bytes = math.prod(shape) * dtype.itemsize
         self.output: tuple[int, ...] = ()  # the shape of its output, after F
-        self._stage, self._batch, self._shape, self._dtype = stage, batch, shape, dtype
+        self.stage, self._batch, self._shape, self._dtype = stage, batch, shape, dtype
         self._kept: list[Any] = []  # the context between two actions
 
     def do(self, letter: str) -> Array | None:
         """An action; returns its input, which the executor has until its end."""
-        stage, batch, kept = self._stage, self._batch, self._kept
+        stage, batch, kept = self.stage, self._batch, self._kept
         if letter == "F":
             x = None if stage.first else self._passing(self._shape)
             y, _, context = stage.forward(x, batch)
@@ -163,25 +181,22 @@ def joined(layers: Sequence[Footprint]) -> Footprint:
     working = {letter: max(each) for letter, each in working_bytes(layers).items()}
     levels = {letter: Level(during[letter], after[letter]) for letter in after}
     loose = {letter: layers[0 if letter == "F" else -1].loose[letter] for letter in "FBIW"}
+    left = {letter: each[0] - loose[letter] for letter, each in left_bytes(layers).items()}
     text_bytes, shared_bytes = (sum(map(attrgetter(name), layers)) for name in ("text_bytes", "shared_bytes"))
     sizes = text_bytes, max(layer.scratch_bytes for layer in layers), shared_bytes
-    return Footprint(layers[0].input_bytes, levels, passing, working, loose, *sizes, seconds)
+    return Footprint(layers[0].input_bytes, levels, passing, working, loose, left, *sizes, seconds)
 
 
 def working_bytes(layers: Sequence[Footprint]) -> dict[str, list[float]]:
     """By the letter of an action on a stage of these layers: `Footprint.working` of the stage while each works."""
-    return _held(layers, attrgetter("working"))
-
-
-def passing_bytes(layers: Sequence[Footprint]) -> dict[str, list[float]]:
-    """The same when each ends: what passes to and from it is there still and, in W, all that I has left for that."""
-    pending = sum(layer.levels["I"].after for layer in layers)
-    return _held(layers, attrgetter("passing")) | {"W": [pending] * len(layers)}
-
-
-def _held(layers: Sequence[Footprint], own: Callable[[Footprint], Mapping[str, float]]) -> dict[str, list[float]]:
     kept, beside = _kept(layers), _loose(layers)
-    return {letter: _sums(kept[letter], beside[letter], [own(layer)[letter] for layer in layers]) for letter in "FBIW"}
+    return {c: _sums(kept[c], beside[c], [layer.working[c] for layer in layers]) for c in "FBIW"}
+
+
+def left_bytes(layers: Sequence[Footprint]) -> dict[str, list[float]]:
+    """The same in B and W when the gradients of each are complete."""
+    kept, loose = _kept(layers), layers[-1].loose
+    return {c: _sums(kept[c], [loose[c] + layer.left[c] for layer in layers]) for c in "BW"}
 
 
 def _kept(layers: Sequence[Footprint]) -> dict[str, list[float]]:
