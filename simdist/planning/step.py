@@ -10,6 +10,7 @@ from simdist.cluster import Link
 from simdist.parallel.pipeline import Simulation, simulate
 from simdist.parallel.pipeline.earliest import earliest_ends
 from simdist.planning.anatomy import Anatomy, anatomy
+from simdist.planning.group import Group
 from simdist.planning.job import Job, Part
 from simdist.planning.overlap import micro_batches_s
 from simdist.planning.stages import Beside, num_passes, over_copies_s, stage_times, travel, unpiped
@@ -143,15 +144,13 @@ def _late_s(job: Job) -> list[float]:
 def starts_s(job: Job) -> tuple[float, ...]:
     """When each pipeline rank begins its next step, after the first that does.
 
-    It has come to the meeting in which losses are added up, the others' have reached it, and it has updated its
-    weights: a rank that comes last leaves first, and one with few weights updates them sooner.
+    It has been at the meeting in which losses are added up, and at those for norms, and it has updated its weights: one
+    with few weights updates them sooner.
     """
-    came_s = [row[-1] for row in simulated(job)[0].course.end]
-    adding_s = job.group("pp").seconds("all_reduce", 8)
-    begin_s = []
-    for rank, (ready_s, part) in enumerate(zip(_ready_s(job, _late_s(job)), job.parts, strict=True)):
-        others_s = max([0.0, *came_s[:rank], *came_s[rank + 1 :]]) + adding_s
-        begin_s.append(max(came_s[rank], others_s) + ready_s + _update_s(job, part))
+    simulation, _ = simulated(job)
+    met_s = _met([row[-1] - simulation.makespan for row in simulation.course.end], job.group("pp"), 8)
+    left_s = list(map(max, met_s, _late_s(job) or met_s))
+    begin_s = [ready_s + _update_s(job, part) for ready_s, part in zip(_ready_s(job, left_s), job.parts, strict=True)]
     return tuple(each_s - min(begin_s) for each_s in begin_s)
 
 
@@ -195,18 +194,24 @@ def _ready_s(job: Job, left_s: Sequence[float] = ()) -> list[float]:
             at_s[rank] = met_s
     at_s = list(map(add, at_s, reduced_s))
     if job.recipe.precision.scaled:  # the agreement that they are finite everywhere
-        at_s = _together(at_s, job.group("pp", "copies", "holders", "ep", "sp", "tp").seconds("all_reduce", 1))
+        at_s = _met(at_s, job.group("pp", "copies", "holders", "ep", "sp", "tp"), 1)
     model = job.group("pp", "holders", "ep", "sp", "tp")
-    if job.recipe.max_norm is not None:
-        at_s = _together(at_s, 2 * model.seconds("all_reduce", 16))
+    norms = [16] * 2 if job.recipe.max_norm is not None else []
     if job.recipe.sums_norms:  # norms of each weight and of its change, if all are matrices
-        at_s = _together(at_s, 2 * model.seconds("all_reduce", 32 * max(len(part.weights) for part in job.parts)))
+        norms += [32 * max(len(part.weights) for part in job.parts)] * 2
+    for num_bytes in norms:
+        at_s = _met(at_s, model, num_bytes)
     return at_s
 
 
-def _together(at_s: Sequence[float], seconds: float) -> list[float]:
-    """When ranks are done with what takes so long, and begins when the last of them has come."""
-    return [max(at_s) + seconds] * len(at_s)
+def _met(at_s: Sequence[float], group: Group, num_bytes: int) -> list[float]:
+    """When pipeline ranks that come then leave an all-reduce: each once what the others bring has reached it. So the
+    last leaves first, unless the group has other ranks that come with it.
+    """
+    after_s = [each_s + group.seconds("all_reduce", num_bytes) for each_s in at_s]
+    if len(group.ranks) > len(at_s):
+        return [max(after_s)] * len(at_s)
+    return [max([own_s, *after_s[:rank], *after_s[rank + 1 :]]) for rank, own_s in enumerate(at_s)]
 
 
 def _reduced_s(job: Job, part: Part) -> float:

@@ -178,12 +178,17 @@ def test_a_stage_without_weights_has_none_to_send(cluster):
         assert held[category] == took[category], category
 
 
-def test_ranks_begin_a_step_when_the_last_has_met_them():
+@pytest.mark.parametrize(
+    ("way", "found"),
+    [({"logits": "untied", "clip_norm": 0.0}, (0, 1)), ({"logits": "untied"}, (0, 1)), ({"logits": "tied"}, (0, 0))],
+)
+def test_ranks_begin_a_step_when_the_last_has_met_them(way, found):
     """Messages take a second, so rank 0 comes a second after rank 1 has sent it its last gradient. There what rank 1
-    has to say of its loss is waiting, and rank 1 waits for the same of rank 0."""
+    has to say of its loss is waiting, and rank 1 waits for the same of rank 0. They meet twice for norms, where rank 1
+    leaves first, then rank 0; and once for tied weights, where they leave together."""
     second = H100.with_(inside=Link(1.0, inf), between=Link(1.0, inf))
-    job = Job(Config(**SMALL | {"pp": 2, "micro_batches": 2}), Workbench(second, 2))
-    assert starts_s(job) == pytest.approx((0.0, 1.0), abs=0.01)
+    job = Job(Config(**SMALL | {"pp": 2, "micro_batches": 2} | way), Workbench(second, 2))
+    assert starts_s(job) == pytest.approx(found, abs=0.01)
 
 
 @pytest.mark.parametrize("zero", [2, 3])
