@@ -116,7 +116,7 @@ def test_predicted_is_executed(mesh, cluster):
     for stage, other in enumerate(members(plan.sizes, "pp")):
         passing, there = memory(Job(config, bench))[stage].peaks["communication"], took.memory[other]["communication"]
         loose = 1.5 if config.tp_overlap else 1.3 if plan.sizes["sp"] > 1 else 1  # rings beside reductions
-        assert there - 16 <= passing <= there * loose, "but for a norm's"
+        assert there - 16 <= passing <= there * loose + 16, "but for a norm's, or a loss's"
     if config.model == "gpt":  # of a pipeline one more message may be thought to be under way
         most = 1.25 if config.method == "pipeline" else 1
         assert 1 <= plan.memory["buffers"] / took.memory[rank]["buffers"] <= most
