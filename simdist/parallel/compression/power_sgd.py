@@ -142,7 +142,8 @@ class _Plan:
 
 def _norm(x: Array) -> float:
     """The 2-norm of a vector, infinite where its square is."""
-    return math.sqrt(np.vdot(x, x))
+    with np.errstate(over="ignore"):
+        return math.sqrt(x @ x)
 
 
 def _orth(x: Array) -> Array:
