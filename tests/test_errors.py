@@ -157,7 +157,7 @@ TEXT = Corpus(np.zeros(1000, np.uint8), "zeros")
         (lambda: balance(FLAT, FLAT, FLAT, 2), r"p is a.* of shape \(8,\); needs an array of shape"),
         (lambda: balance(FLAT.reshape(2, 4), FLAT, FLAT, 1.5), "groups is 1.5; needs a whole number of at least 1"),
         (lambda: timeline(MET.trace, start_s="0"), "start_s is '0'; needs a number"),
-        (lambda: timeline(MET.trace, width=None), "width is None; needs a number"),
+        (lambda: timeline(MET.trace, width=None), "a figure None inches wide cannot be read"),
         (lambda: next(ways({}, "4", preset("h100"))), "ranks is '4'; needs a whole number"),
         (lambda: gpt("gpt2"), r"shape is 'gpt2'; needs a Shape, such as published\('gpt2'\)"),
         (lambda: mlp(4, 4, 8, 1.5), "hidden_layers is 1.5; needs a whole number"),
