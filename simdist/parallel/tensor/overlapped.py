@@ -45,6 +45,7 @@ class Overlapped(Sharded):
     bits may differ from `Sharded` with another algorithm.
 
     Cost per rank of n bytes inside: that of `Sharded` by a ring, t-1 messages and n(t-1)/t bytes to enter or leave.
+    Where inputs enter again for derivatives by weights, t products are added to these, and not one.
     """
 
     def enter_through(self, x: Array, features: int, function: Through) -> tuple[Array, Array]:
